@@ -31,7 +31,6 @@ from episodic_dp.data import pools
 
 EXAMPLES = 600  # Of each class.
 SIZE = 32
-GRID = (24, 25)  # Rows and columns of images in the picture of a class.
 # Of uint8[100, 600, 32, 32, 3], classes in the order of CIFAR-100's labels.
 ARRAY_SHA256 = (
     "cb85c0eb11325b1687dc50cd6e0e85b192ba6685d1aab5b9e96557be8d8336be"
@@ -139,7 +138,7 @@ def load(options: Options, where: originals.Where) -> dataset.Splits:
       description=(
           f"classes of CIFAR-FS, {EXAMPLES} images each, {SIZE} x {SIZE} RGB"
       ),
-      hierarchies=trees,
+      trees=trees,
   )
 
 
@@ -168,14 +167,14 @@ def _read_files(source: str, paths: Paths) -> list[bytes]:
 
 def _sheets(paths: Paths) -> Images:
   """Read <class>.webp: a grid of the images of a class, row by row."""
-  rows, columns = GRID
   labels = {c.name: label for label, c in enumerate(classes())}
   for path in paths:
     with zipfile.ZipFile(path) as z:
       for member in z.namelist():
         with z.open(member) as content, Image.open(content) as picture:
           sheet = np.asarray(picture.convert("RGB"))
-        grid = sheet.reshape(rows, SIZE, columns, SIZE, 3).swapaxes(1, 2)
+        columns = sheet.shape[1] // SIZE
+        grid = sheet.reshape(-1, SIZE, columns, SIZE, 3).swapaxes(1, 2)
         for image in grid.reshape(-1, SIZE, SIZE, 3):
           yield labels[member.removesuffix(".webp")], image
 

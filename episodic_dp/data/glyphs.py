@@ -65,7 +65,6 @@ def load(options: Options, where: originals.Where) -> dataset.Splits:
     uint8[participants * glyphs * drawings, size, size, 1]. The same options
     give the same bits on the same platform.
   """
-  del where
   glyphs, drawings, size = options.glyphs, options.drawings, options.size
 
   def make_part(number: int, count: int) -> dataset.ArrayDataset:

@@ -134,6 +134,7 @@ def load(options: Options, where: originals.Where) -> dataset.Splits:
           f"classes of mini-ImageNet, {EXAMPLES} images each, {options.size} x"
           f" {options.size} RGB, {COPIES[options.copy]}"
       ),
+      trees={},
   )
 
 

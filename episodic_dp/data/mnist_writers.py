@@ -12,14 +12,13 @@ sevens. The digit 7 itself is no unit: that there are ten digits is public. An
 """
 
 import dataclasses
-import functools
 import gzip
 import pathlib
-from typing import Annotated, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
-from episodic_dp import _validate
+from episodic_dp import plain
 from episodic_dp import plan
 from episodic_dp.data import cache
 from episodic_dp.data import dataset
@@ -74,7 +73,6 @@ ORIGINALS = originals.Originals(
 _TYPES = {8: ">u1", 12: ">i4"}
 # Columns of QMNIST's labels: the others say where in NIST an image is from.
 _DIGIT, _WRITER = 0, 2
-_Two: TypeAlias = Annotated[int, functools.partial(_validate.count, least=2)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,8 +86,8 @@ class Options:
       digits with fewer images are left out of validation and test.
   """
 
-  way: _Two = 5
-  per_digit: _Two = 2
+  way: plain.Count = 5
+  per_digit: plain.Count = 2
 
 
 class Writer(NamedTuple):

@@ -127,7 +127,7 @@ def load(options: Options, where: originals.Where) -> dataset.Splits:
           f"characters of Omniglot, {DRAWINGS} drawings each, {SIZE} x {SIZE}"
           f" by nearest neighbour, split '{options.split}'"
       ),
-      hierarchies=trees,
+      trees=trees,
       rotate=options.rotate,
   )
 

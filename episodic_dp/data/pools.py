@@ -97,7 +97,7 @@ def make_splits(
     *,
     levels: tuple[str, str],
     description: str,
-    hierarchies: Mapping[str, plan.Hierarchy] | None = None,
+    trees: Mapping[str, plan.Hierarchy],
     rotate: bool = False,
 ) -> dataset.Splits:
   """Return the three splits of a pool.
@@ -108,14 +108,13 @@ def make_splits(
     options: options of the data set.
     levels: names of a class and of an image.
     description: description of the classes.
-    hierarchies: part -> a deeper tree over its images in their order, in place
+    trees: part -> a deeper tree over its images in their order, in place
       of class -> image.
     rotate: whether training tasks rotate classes.
 
   Raises:
     PlanError: the pool is too small for the participants.
   """
-  trees = hierarchies or {}
   parts = {}
   for part, held in images.items():
     classes, examples, *shape = held.shape

@@ -32,7 +32,6 @@ class Images(tfds.core.GeneratorBasedBuilder):
   def _split_generators(
       self, dl_manager: tfds.download.DownloadManager
   ) -> dict[str, Any]:
-    del dl_manager
     return {"images": self._generate_examples()}
 
   def _generate_examples(self) -> Iterator[tuple[int, dict[str, bytes]]]:

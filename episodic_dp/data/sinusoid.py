@@ -46,7 +46,6 @@ def load(options: Options, where: originals.Where) -> dataset.Splits:
     with the points (x, y) in float32[participants * points, 1, 1, 2], y the one
     target.
   """
-  del where
   points, seed = options.points, options.seed
 
   def make_part(number: int, count: int) -> dataset.ArrayDataset:

@@ -109,32 +109,20 @@ def cifar_sheets(root: pathlib.Path) -> None:
           z.writestr(f"{name}.webp", buffer.getvalue())
 
 
-def _batches() -> list[tuple[np.ndarray, np.ndarray]]:
-  """Return images [n, 3072] in planes and labels [n], in no order."""
+def cifar_binary(root: pathlib.Path) -> None:
+  """Write the archive of raw bytes, whose images are in no order."""
   planes = cifar_images().transpose(0, 1, 4, 2, 3).reshape(-1, 3072)
-  labels = np.repeat(np.arange(len(CIFAR)), EXAMPLES)
+  labels = np.repeat(np.arange(len(CIFAR)), EXAMPLES)[:, None]
+  rows = np.concatenate([labels * 0 + 9, labels, planes], 1).astype(np.uint8)
   order = np.random.RandomState(1).permutation(len(labels))
-  return [(planes[o], labels[o]) for o in (order[:30], order[30:])]
-
-
-def tar(path: pathlib.Path, members: dict[str, bytes]) -> None:
-  """Write a tar archive of files in one folder."""
-  with tarfile.open(path, "w:gz") as archive:
-    for name, content in members.items():
+  with tarfile.open(root / "cifar-100-binary.tar.gz", "w:gz") as archive:
+    for name, held in (
+        ("names.txt", []), ("train.bin", order[:30]), ("test.bin", order[30:])
+    ):
+      content = rows[held].tobytes() if len(held) else b"names"
       info = tarfile.TarInfo(f"folder/{name}")
       info.size = len(content)
       archive.addfile(info, io.BytesIO(content))
-
-
-def cifar_binary(root: pathlib.Path) -> None:
-  """Write the archive of raw bytes."""
-  train, test = (
-      np.concatenate([labels[:, None] * 0 + 9, labels[:, None], planes], 1)
-      .astype(np.uint8).tobytes()
-      for planes, labels in _batches()
-  )
-  tar(root / "cifar-100-binary.tar.gz",
-      {"names.txt": b"", "train.bin": train, "test.bin": test})
 
 
 def picture(name: str, kind: str, size: int = 84) -> bytes:
@@ -247,7 +235,7 @@ class Small:
     (root / "table.tsv").write_text("\n".join(_table(self.name)))
     changes = {
         "_TRAIN": 2, "_VALIDATION": 1, "_VALIDATION_ALPHABETS": 1,
-        "EXAMPLES": EXAMPLES, "GRID": (2, 3), "_TABLE": root / "table.tsv",
+        "EXAMPLES": EXAMPLES, "_TABLE": root / "table.tsv",
         "ARRAY_SHA256": hashlib.sha256(self.images()).hexdigest(),
     }
     for name, value in changes.items():

@@ -12,40 +12,42 @@ from episodic_dp.data import cache
 from episodic_dp.data import originals
 
 
-def mapped(path, write=None):
-  """Map an array of 1000 rows; None if it would have been written again."""
-  try:
-    return cache.mapped_array(path, lambda a: len(a) == 1000, write)
-  except TypeError:  # It has called None.
-    return None
+def mapped(path, write=lambda: None):
+  """Map an array of 1000 rows; AssertionError if it was not written."""
+  return cache.mapped_array(path, lambda a: len(a) == 1000, write)
 
 
 def test_a_failed_write_keeps_the_old_file(tmp_path):
   path = tmp_path / "new" / "cache.npy"
   path.parent.mkdir()
   (path.parent / ".cache.npy.tmp").write_bytes(b"left by a killed process")
+  with pytest.raises(AssertionError):
+    mapped(path)
   with cache.new_mapped_array(path, (1000, 2)) as array:
     array[:] = 3
   with pytest.raises(OSError, match="disk full"):
     with cache.new_mapped_array(path, (5,)):
       raise OSError("disk full")
   assert (mapped(path) == 3).all()
-  assert [p.name for p in path.parent.iterdir()] == ["cache.npy"]
+  assert not list(path.parent.glob("*.tmp")) + list(path.parent.glob(".*"))
 
 
 def test_damaged_arrays_are_not_accepted(tmp_path):
-  path = tmp_path / "cache.npy"
-  assert mapped(path) is None
+  path, other = tmp_path / "cache.npy", tmp_path / "other"
   np.save(path, np.full(1000, 3))
-  whole = path.read_bytes()
-  for damaged in (b"", b"text", whole[:-1], whole + b"0"):
-    path.write_bytes(damaged)
-    assert mapped(path) is None
-  np.save(path, np.full(1000, {}), allow_pickle=True)
-  assert mapped(path) is None
-  with path.open("wb") as f:
-    np.savez(f, a=np.zeros(1000))
-  assert mapped(path) is None
+  whole, damaged = path.read_bytes(), [b"", b"text"]
+  for write, array in (
+      (np.savez, np.zeros(1000)), (np.save, np.full(1000, {})),
+  ):
+    with other.open("wb") as f:
+      write(f, array, allow_pickle=True)
+    damaged.append(other.read_bytes())
+  for content in (*damaged, whole[:-1], whole + b"0"):
+    path.write_bytes(content)
+    with pytest.raises(AssertionError, match="was written a moment ago"):
+      mapped(path)
+  path.write_bytes(whole)
+  assert len(mapped(path)) == 1000
 
 
 def test_two_starts_write_once(tmp_path):

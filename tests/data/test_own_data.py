@@ -6,10 +6,7 @@ None is decoded before its units are known.
 import logging
 import os
 import shutil
-import signal
 import stat
-import subprocess
-import sys
 import tracemalloc
 import zipfile
 
@@ -463,35 +460,6 @@ def test_decoded_once_and_again_when_something_changes(
     count.clear()
     load(folder)
     assert len(count) == total
-
-
-KILLED = """
-import os, sys, time
-from episodic_dp import data
-from episodic_dp.data.own_data import rows
-
-def slow(*unused):
-  os.write(1, b"decoding\\n")
-  time.sleep(60)
-
-rows.Form.row = slow
-data.load("own_data", data_dir=sys.argv[1], cache_dir=sys.argv[2])
-"""
-
-
-def test_killed_preparation_leaves_nothing_half_made(load, folder, tmp_path):
-  process = subprocess.Popen(
-      [sys.executable, "-c", KILLED, folder, tmp_path / "cache"],
-      stdout=subprocess.PIPE,
-  )
-  assert process.stdout.readline() == b"decoding\n"
-  process.send_signal(signal.SIGKILL)
-  process.wait()
-  cache = tmp_path / "cache" / "own_data"
-  assert len(list(cache.glob(".*.npy.tmp"))) == 1
-  assert not list(cache.glob("*.npy"))
-  assert load(folder).train.images.shape[1:] == (28, 28, 1)
-  assert not list(cache.glob(".*.npy.tmp"))
 
 
 def test_broken_images_full_disks_and_copies_are_said(

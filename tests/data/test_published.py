@@ -68,23 +68,22 @@ def test_missing_and_wrong_files_are_named_at_once(
 ):
   monkeypatch.setitem(sys.modules, "episodic_dp.data.records", None)
   files, root = small
-  made = tmp_path / "cache"
-  for absent in (None, tmp_path / "none"):
-    with pytest.raises(FileNotFoundError, match=f"data_dir={absent} .*put"):
-      files.load(cache_dir=made, data_dir=absent)
-  own = tmp_path / "here" / files.name
-  own.mkdir(parents=True)
-  paths = [p for p in root.iterdir() if p.is_file() and p.suffix != ".tsv"]
-  for path in paths[1:]:
-    (own / path.name).write_bytes(path.read_bytes())
-  with pytest.raises(FileNotFoundError, match="does not hold all of") as e:
-    files.load(data_dir=own.parent, cache_dir=made)
-  assert all(small_sets.sha256(p) in str(e.value) for p in paths)
-  if paths:
-    (own / paths[0].name).write_bytes(paths[0].read_bytes()[:-10])
+  where = dict(cache_dir=tmp_path / "cache", data_dir=tmp_path)
+  own = tmp_path / files.name
+  shutil.copytree(root, own)
+  paths = [p for p in own.iterdir() if p.is_file() and p.suffix != ".tsv"]
+  sums = [small_sets.sha256(path) for path in paths]
+  for path in paths[:1]:
+    path.write_bytes(path.read_bytes()[:-10])
     with pytest.raises(ValueError, match="has sha256.*damaged"):
-      files.load(data_dir=own.parent, cache_dir=made)
-  assert not made.exists()
+      files.load(**where)
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match="does not hold all of") as e:
+      files.load(**where)
+    assert all(digest in str(e.value) for digest in sums)
+  with pytest.raises(FileNotFoundError, match="data_dir=None .*put"):
+    files.load(cache_dir=tmp_path / "cache")
+  assert not (tmp_path / "cache").exists()
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive", "half"])
@@ -94,28 +93,23 @@ def test_files_of_another_kind_are_named_and_leave_nothing(
   files, root = small
   copy = shutil.copytree(root, tmp_path / "copy")
   spoilt = min(p for p in copy.rglob("*") if p.is_file() and p.suffix != ".tsv")
-  if content == "half":
-    content = spoilt.read_bytes()[: spoilt.stat().st_size // 2]
-  spoilt.write_bytes(content)
+  whole = spoilt.read_bytes()
+  spoilt.write_bytes(whole[: len(whole) // 2] if content == "half" else content)
   files.change_archives(monkeypatch, sha256=())
   with pytest.raises(ValueError, match=f"{spoilt.stem}.* use another copy"):
     files.load(data_dir=copy, cache_dir=tmp_path / "cache")
   assert not list(tmp_path.rglob("dataset_info.json"))
 
 
+@pytest.mark.parametrize(
+    "small", sorted(small_sets.SETS.keys() - {"webp", "jpeg"}), indirect=True
+)
 def test_other_images_are_refused_and_leave_nothing(
     small, tmp_path, monkeypatch
 ):
   files, root = small
-  if files.name == "mini_imagenet":  # Decoders of lossy files may differ.
-    (root / "images").mkdir(exist_ok=True)
-    table = "n0\ttrain\t1"
-    (root / "table.tsv").write_text(table)
-    match = "1 of the 1 images of mini-ImageNet are absent, such as n000000001"
-  else:
-    monkeypatch.setattr(files.module, "ARRAY_SHA256", "0" * 64)
-    match = "instead of 0000.*another copy"
-  with pytest.raises(ValueError, match=match):
+  monkeypatch.setattr(files.module, "ARRAY_SHA256", "0" * 64)
+  with pytest.raises(ValueError, match="instead of 0000.*another copy"):
     files.load(data_dir=root, cache_dir=tmp_path)
   assert not list(tmp_path.rglob("dataset_info.json"))
 
@@ -155,25 +149,20 @@ def test_killed_preparation_leaves_nothing_that_is_accepted(tmp_path):
 
 
 @one
-def test_downloads_are_checked(small, tmp_path, monkeypatch, serve):
+def test_downloads_are_checked(small, tmp_path, monkeypatch):
   files, root = small
   where = dict(cache_dir=tmp_path, download=True)
-  files.change_archives(monkeypatch, url="http://127.0.0.1:9/")
-  with pytest.raises(ConnectionError, match="cannot be fetched"):
-    files.load(**where)
-  with serve(root) as url:
-    files.change_archives(monkeypatch, url=url, sha256=("1",))
-    with pytest.raises(ValueError, match="has sha256.*instead of 1"):
+  here = f"{root.as_uri()}/"
+  for changes, error, match in (
+      ({"url": "http://127.0.0.1:9/"}, ConnectionError, "cannot be fetched"),
+      ({"url": here, "sha256": ("1",)}, ValueError, "has sha256.*instead of 1"),
+  ):
+    files.change_archives(monkeypatch, **changes)
+    with pytest.raises(error, match=match):
       files.load(**where)
-    files.shrink(monkeypatch, root)
-    files.change_archives(monkeypatch, url=url)
-    images = files.load(**where)
-  np.testing.assert_array_equal(images, files.images())
-
-
-def _sizes(splits):
-  parts = splits.train, splits.validation, splits.test
-  return [part.hierarchy.sizes for part in parts]
+  files.shrink(monkeypatch, root)
+  files.change_archives(monkeypatch, url=here)
+  np.testing.assert_array_equal(files.load(**where), files.images())
 
 
 @one
@@ -181,9 +170,10 @@ def test_splits_of_omniglot(small, roots):
   _, root = small
   where = dict(data_dir=root, cache_dir=roots["cache"])
   splits = data.load("omniglot", **where, seed=3)
-  assert _sizes(splits) == [(2, 20), (1, 20), (2, 20)]
   parts = splits.train, splits.validation, splits.test
-  assert [p.rotate for p in parts] == [True, False, False]
+  assert [(p.hierarchy.sizes, p.rotate) for p in parts] == [
+      ((2, 20), True), ((1, 20), False), ((2, 20), False)
+  ]
   seen = {i.tobytes() for p in parts for i in p.images}
   assert len(seen) == 100
   other = data.load("omniglot", **where, seed=4, rotate=False)
@@ -216,7 +206,8 @@ def test_superclasses_of_cifar_fs(small, roots):
   _, root = small
   where = dict(data_dir=root, cache_dir=roots["cache"])
   splits = data.load("cifar_fs", **where)
-  assert _sizes(splits) == [(5, 6), (1, 6), (1, 6)]
+  assert splits.train.hierarchy.sizes == (5, 6)
+  assert splits.test.hierarchy.sizes == (1, 6)
   train = data.load("cifar_fs", **where, superclasses=True).train
   tree = train.hierarchy
   assert [tree.child_counts(k).tolist() for k in range(3)] == [
@@ -268,6 +259,8 @@ def test_images_of_mini_imagenet_are_mapped_averaged_and_checked(small, roots):
   np.testing.assert_allclose(half.images, squares, atol=0.51)
   with pytest.raises(ValueError, match=r"x is not 84 x 84: \(80, 80, 3\)"):
     mini_imagenet.decode(small_sets.picture("x", "WEBP", 80), "x")
+  with pytest.raises(ValueError, match="36 of the 36 images .* are absent"):
+    list(mini_imagenet._read_files("zips", []))
 
 
 @pytest.mark.parametrize(
@@ -281,7 +274,7 @@ def test_images_of_mini_imagenet_are_mapped_averaged_and_checked(small, roots):
         ("cifar_fs", {"superclasses": True, "participants": 9}, "choose one"),
         ("mini_imagenet", {"size": 50}, "size=50.*42"),
         ("mini_imagenet", {"copy": "png"}, "copy='png'.*'webp'"),
-        ("mnist_writers", {"way": 1}, "way=1"),
+        ("mnist_writers", {"way": 0}, "way=0"),
         ("mnist_writers", {"per_digit": 15}, "leave no writer for validation"),
         ("glyphs", {"size": 4}, "size=4: .*at least 12"),
         ("glyphs", {"participants": 0}, "participants=0"),
@@ -297,24 +290,21 @@ def test_wrong_options_are_named(name, options, match):
 
 
 def test_published_tables_are_whole():
-  for table in (cifar_fs.classes(), mini_imagenet.classes()):
-    counts = collections.Counter(c.part for c in table)
-    assert counts == {"train": 64, "validation": 16, "test": 20}
-    order = [dataset.PARTS.index(c.part) for c in mini_imagenet.classes()]
-    assert order == sorted(order)  # Slices of one mapped array.
+  parts = [c.part for c in mini_imagenet.classes()]  # Slices of one array.
+  assert parts == ["train"] * 64 + ["validation"] * 16 + ["test"] * 20
+  assert sorted(c.part for c in cifar_fs.classes()) == sorted(parts)
   names = [n for c in mini_imagenet.classes() for n in c.images]
   assert len(set(names)) == 60_000
   sizes = list(cifar_fs.superclass_sizes("train").values())
-  assert len(sizes) == 20 and min(sizes) == 2 and max(sizes) == 5
+  assert (len(sizes), min(sizes), max(sizes)) == (20, 2, 5)
   parts = [c.part for c in omniglot.characters()]
   assert [parts.count(p) for p in dataset.PARTS] == [1028, 172, 423]
   official = [c.official for c in omniglot.characters()]
   assert (official.count("background"), len(official)) == (964, 1623)
   people = mnist_writers.writers()
-  for file, images, count in (("train", 60_000, 539), ("t10k", 10_000, 297)):
-    found = [w for w in people if w.file == file]
-    assert len(found) == count
-    assert sum(sum(w.counts) for w in found) == images
+  counts = collections.Counter(w.file for w in people)
+  assert counts == {"train": 539, "t10k": 297}
+  assert sum(sum(w.counts) for w in people) == 70_000
   chosen = mnist_writers.divide(way=5, per_digit=6)
   assert [len(chosen[p]) for p in dataset.PARTS] == [539, 16, 30]
 

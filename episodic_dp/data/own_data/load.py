@@ -133,16 +133,12 @@ def load(
   parts, first = {}, 0
   for part, hierarchy in found.hierarchies.items():
     end = first + hierarchy.num_leaves
-    units = ", ".join(
-        f"{hierarchy.num_units(k)} {level}"
-        for k, level in enumerate(hierarchy.levels)
-    )
     parts[part] = dataset.ArrayDataset(
         name=f"{found.listing.source.name}/{part}",
         images=values[first:end],
         hierarchy=hierarchy,
         description=(
-            f"own data ({units}) of shape {values.shape[1:]}, public seed"
+            f"own data ({hierarchy}) of shape {values.shape[1:]}, public seed"
             f" {options.seed}"
         ),
     )
