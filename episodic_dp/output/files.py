@@ -26,18 +26,18 @@ def replacing(
     private: whether only the owner may read it, from the first byte on.
   """
   path = pathlib.Path(path)
-  beside = path.with_name(f".{path.name}.tmp")
+  made = path.with_name(f".{path.name}.tmp")
   path.parent.mkdir(parents=True, exist_ok=True)
-  beside.unlink(missing_ok=True)
+  made.unlink(missing_ok=True)
   try:
-    beside.touch(mode=0o600 if private else 0o666)
-    yield beside
-    with open(beside, "rb") as file:
+    made.touch(mode=0o600 if private else 0o666)
+    yield made
+    with open(made, "rb") as file:
       os.fsync(file.fileno())
-    os.replace(beside, path)
+    os.replace(made, path)
   finally:
     with contextlib.suppress(OSError):  # Of the same disk, most likely.
-      beside.unlink(missing_ok=True)
+      made.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -54,14 +54,14 @@ def new_folder(path: str | os.PathLike) -> Iterator[pathlib.Path]:
   """
   check_new_folder(path)
   path = pathlib.Path(os.path.abspath(path))
-  beside = path.with_name(f".{path.name}.tmp")
-  shutil.rmtree(beside, ignore_errors=True)
-  beside.mkdir()
+  made = path.with_name(f".{path.name}.tmp")
+  shutil.rmtree(made, ignore_errors=True)
+  made.mkdir()
   try:
-    yield beside
-    os.rename(beside, path)
+    yield made
+    os.rename(made, path)
   finally:
-    shutil.rmtree(beside, ignore_errors=True)
+    shutil.rmtree(made, ignore_errors=True)
 
 
 def check_folder(folder: str | os.PathLike) -> None:
@@ -119,8 +119,8 @@ def write_bytes(
 
     epath.Path(path).write_bytes(content)
   else:
-    with replacing(path, private=private) as beside:
-      beside.write_bytes(content)
+    with replacing(path, private=private) as made:
+      made.write_bytes(content)
 
 
 def write_json(

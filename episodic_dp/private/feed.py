@@ -63,20 +63,21 @@ class Feed:
     """
     self._mesh = mesh or sharding.make_mesh(jax.local_devices()[:1])
     self._images = dataset.images
-    has_tasks = program.release.plan.episode is not None
-    self._labels = None if has_tasks else dataset.labels
+    self._labels: np.ndarray | None = (
+        dataset.labels if program.release.plan.episode is None else None
+    )
     self._multiplier = program.noise_multiplier
     self._compile_when_called(program)
     key = jax.random.key(0, impl=keys.IMPLEMENTATION)
     rows, _ = jax.eval_shape(self._draw, key, np.int32(0))
     self._slots, *self._task = rows.shape
     # On all devices: the tasks of a microbatch, and the bytes of their images.
-    alone = program.compute.microbatch_size
-    together = alone * self._mesh.size
+    microbatch = program.compute.microbatch_size
+    together = microbatch * self._mesh.size
     size = together * math.prod(self._task) * self._images[0].nbytes
-    microbatches = max(1, block_bytes // size)
-    microbatches = min(microbatches, -(-self._slots // together))
-    self._size = alone * microbatches
+    fitting = max(1, block_bytes // size)
+    most = -(-self._slots // together)
+    self._size = microbatch * min(fitting, most)
     # One thread: gathers follow one another in the order they are used in.
     self._thread = futures.ThreadPoolExecutor(1, "gather")
     self._next: tuple[Any, Any, futures.Future[_Fetched]] | None = None

@@ -108,7 +108,7 @@ class Checkpoints:
         self._path(old).unlink()
 
   def about(self, step: int) -> dict[str, Any]:
-    """Return what is stored with a step's arrays.
+    """Return the data stored with a step's arrays.
 
     Raises:
       RunError: the checkpoint is damaged.
@@ -127,7 +127,7 @@ class Checkpoints:
     Args:
       step: one of `steps()`.
       params: the model's parameters, for their tree, shapes and dtypes.
-      rest: likewise; None restores the parameters alone.
+      rest: the same for all else; None restores the parameters alone.
 
     Raises:
       RunError: the checkpoint is damaged or of another model.

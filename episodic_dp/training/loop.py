@@ -3,8 +3,8 @@
 All randomness of a step follows from the run's secret key and the step's
 number, so a run that is killed at any time and resumed gives the same
 parameters bit for bit, and no step is paid for twice (see `resume`). The loop
-counts steps and writes what is public; a `Program` says what a step is and what
-it costs.
+counts steps and writes public numbers; a `Program` defines the step and its
+cost.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -105,7 +105,7 @@ class Program(Protocol):
   def result(
       self, state: Any, done: int, stopped: str, seconds: float
   ) -> Any:
-    """Return what the run came to."""
+    """Return the outcome of the run."""
 
 
 def run(
@@ -132,8 +132,8 @@ def run(
     deadline: time (`time.monotonic`) by which the last step is saved.
     callbacks: called after every step, and after its checkpoint where it has
       one, with its public line; of several processes in the first alone. Steps
-      that are taken again are reported again. When they are called tells how
-      many tasks a step sampled: publish no times.
+      that are taken again are reported again. The times of these calls reveal
+      how many tasks a step sampled: publish no times.
 
   Returns:
     The result of the program.
@@ -361,7 +361,7 @@ class _Writer:
 class _ProgressBar:
   """The line that a terminal shows; without one, up to 100 lines of steps.
 
-  These have no time: how long steps take tells how many tasks they sampled.
+  These have no time: the duration of a step reveals how many tasks it sampled.
   """
 
   def __init__(self, program: Program, done: int):
@@ -388,7 +388,7 @@ class _ProgressBar:
       print(line, file=sys.stderr, flush=True)
 
   def phase(self, what: str) -> contextlib.AbstractContextManager[None]:
-    """Say what is done between two steps, where that takes long."""
+    """Show what the run does between two steps, where that takes long."""
     if self._bar.disable:
       return phases.phase(what)
     self._bar.set_description_str(what)

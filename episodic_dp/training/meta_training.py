@@ -78,8 +78,8 @@ class Spending:
         self._earlier = self._earlier.add(
             spec.release, last - first, continued=False
         )
-    # Steps of the pass that this key begins in the middle of are counted as if
-    # they were taken: what is released is a part of that.
+    # This key may begin in the middle of a pass. The earlier steps of that pass
+    # are counted as taken too, which releases more than was released.
     self._first = self._pass_start(ranges[-1].start)
     self.began, self.done = ranges[-1].start, ranges[-1].stop
     self.whole = self._guarantees(self.ledger(spec.steps))
@@ -99,8 +99,8 @@ class Spending:
   def epsilon(self, level: str | None, done: int) -> float:
     """Return epsilon of the first steps, at most that of the whole run.
 
-    What the first steps released is a part of what the whole run does: quick
-    bounds for the middle of a pass may be above it.
+    The whole run releases the first steps too, so that its epsilon bounds
+    theirs; quick bounds for the middle of a pass may be above it.
     """
     if level is None:
       return math.inf

@@ -1,9 +1,9 @@
 """Numbers of a run: metrics.jsonl, and TensorBoard's events, without times.
 
 metrics.jsonl has one line per step, never a step twice; the line of step 0
-holds the score of the initial parameters. How long a step took tells how many
-tasks it sampled, which is secret: an event's `wall_time` is its step, and the
-name of an event file has the steps done before it.
+holds the score of the initial parameters. The duration of a step reveals how
+many tasks it sampled, which is secret: an event's `wall_time` is its step, and
+the name of an event file has the steps done before it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,7 +30,7 @@ class Appended:
 
   Args:
     path: of the file.
-    content: to begin with, in the place of what is there.
+    content: to begin with; it replaces that of the file.
   """
 
   def __init__(self, path: Any, content: bytes = b""):
@@ -54,7 +54,7 @@ class Appended:
       files.write_bytes(self._path, self._content)
 
   def close(self) -> None:
-    """Write what is left and close the file."""
+    """Write the rest and close the file."""
     self.flush()
     if self._file is not None:
       self._file.close()

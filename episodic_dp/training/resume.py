@@ -78,7 +78,7 @@ class RunKey:
   Attributes:
     path: of its file.
     secret: 32 bytes; not shown.
-    segments: the last of which takes the next step.
+    segments: in order; the next step belongs to the last one.
   """
 
   path: pathlib.Path
@@ -134,9 +134,9 @@ class RunKey:
   def _history(self, count: int | None) -> list[Any]:
     """Return the fingerprints that the key follows from.
 
-    A seeded run begins alike on any machine, so that its first key does not
-    depend on what is computed on; nor on values of the configuration, of which
-    the other parts tell what they change.
+    A seeded run begins alike on any machine: its first key depends neither on
+    the machine nor on values of the configuration. Everything that these values
+    change in a run is in the other parts.
     """
     history = [[s.first, s.fingerprint] for s in self.segments[:count]]
     first = self.segments[0].fingerprint
@@ -256,12 +256,12 @@ def begin(
     ahead = last.last - step
     raise errors.RunError(
         f"the run in {place.folder} is resumed with {differ}: resume it as it"
-        " was, which costs nothing, or add --resume=fork, which goes on from"
+        " was, which costs nothing, or add --resume=fork, which resumes from"
         f" step {step} under a fresh key and pays for {ahead} steps again that"
         " may have been released since"
     )
   logging.warning(
-      "the run in %s goes on from step %d under a fresh key, with %s",
+      "the run in %s resumes from step %d under a fresh key, with %s",
       place.folder, step, differ,
   )
   forked = Segment(first=step, last=step, fingerprint=found)
@@ -324,13 +324,13 @@ def _differences(
   """Name the first values that differ."""
   # Digests say less than what they follow from, and are secret.
   shown = [n for n in differ if n not in (*_OF_THE_RUN, *_COMPUTED)]
-  told = [
+  named = [
       f"{name}={now.get(name, 'absent')} (it was"
       f" {before.get(name, 'absent')})"
       for name in shown[:_FEW]
   ]
-  more = len(shown) - len(told)
-  return " and ".join(told) + (f" and {more} more changes" if more else "")
+  more = len(shown) - len(named)
+  return " and ".join(named) + (f" and {more} more changes" if more else "")
 
 
 digest = checkpoint_lib.digest  # Of arrays.

@@ -23,7 +23,7 @@ class TrainingSpec:
   """Everything that determines a training run.
 
   Attributes:
-    train: what is sampled.
+    train: the data that tasks are sampled from.
     validation: fixed tasks of public classes (`evaluation.draw`); None for a
       run that is not validated, which has no best checkpoints then.
     release: how `train` is sampled, and what a step releases; accounted with

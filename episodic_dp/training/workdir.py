@@ -43,7 +43,7 @@ class WorkDirectory:
 
   @property
   def diagnostics(self) -> pathlib.Path:
-    """File of private diagnostics, beside the key."""
+    """File of private diagnostics, next to the key."""
     if self.key.parent.name == PRIVATE:
       return self.key.parent / DIAGNOSTICS
     return self.key.with_name(f"{self.key.name}.{DIAGNOSTICS}")
