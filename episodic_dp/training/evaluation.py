@@ -156,7 +156,7 @@ class Evaluator:
   All devices of this process share the tasks out.
 
   Args:
-    learner: what predicts.
+    learner: predicts the labels of queries.
   """
 
   def __init__(self, learner: learners.Learner):
@@ -222,7 +222,7 @@ class Evaluator:
 
     Args:
       members: parameters, one set for a single model.
-      tasks: what to measure on.
+      tasks: the tasks that are scored.
     """
     total: np.ndarray | float = 0.0
     labels = np.zeros(0)
