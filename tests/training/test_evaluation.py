@@ -102,11 +102,15 @@ class _Nearest(fake_learner.FakeLearner):
     return params * self.certainty * jax.nn.one_hot(named, WAY)
 
 
+def _params(*values):
+  return [np.float32(value) for value in values]
+
+
 def test_a_right_and_a_wrong_model():
   evaluator = _evaluator()
   tasks = _tasks()
-  right = evaluator.score([1.0], tasks)
-  wrong = evaluator.score([-1.0], tasks)
+  right = evaluator.score(_params(1.0), tasks)
+  wrong = evaluator.score(_params(-1.0), tasks)
   assert (right.mean, right.low, right.high, right.tasks) == (1, 1, 1, 40)
   assert wrong.mean == 0
   assert tasks.chance == 1 / WAY
@@ -117,10 +121,10 @@ def test_ensemble_averages_probabilities():
   tasks = _tasks()
   # The sure member is right; two that err are only a little sure: a vote would
   # err, and so would no average of logits.
-  members = [1.0, -0.01, -0.01]
+  members = _params(1.0, -0.01, -0.01)
   assert evaluator.score(members, tasks).mean == 1
   assert evaluator.score(members[1:], tasks).mean == 0
-  outputs, labels = evaluator.outputs(1.0, tasks)
+  outputs, labels = evaluator.outputs(np.float32(1), tasks)
   assert outputs.shape == (40, WAY * QUERY, WAY)
   assert labels.shape == (40, WAY * QUERY)
   np.testing.assert_allclose(outputs.sum(-1), 1, rtol=1e-5)
@@ -129,11 +133,11 @@ def test_ensemble_averages_probabilities():
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 19])
 def test_every_task_is_measured_once_whatever_the_chunks(count):
   evaluator = _evaluator()
-  whole, all_labels = evaluator.outputs(1.0, _tasks())
+  whole, all_labels = evaluator.outputs(np.float32(1), _tasks())
   part = dataclasses.replace(
       _tasks(), rows=_tasks().rows[:count], keys=_tasks().keys[:count]
   )
-  outputs, labels = evaluator.outputs(1.0, part)
+  outputs, labels = evaluator.outputs(np.float32(1), part)
   np.testing.assert_allclose(outputs, whole[:count], rtol=1e-5, atol=1e-7)
   assert np.array_equal(labels, all_labels[:count])
   assert (outputs.argmax(-1) == labels).all()
@@ -141,7 +145,7 @@ def test_every_task_is_measured_once_whatever_the_chunks(count):
 
 def test_an_interval_can_be_computed_again_from_what_is_stored():
   evaluator = _evaluator()
-  measured = evaluator.score([0.5, -0.01], _tasks())
+  measured = evaluator.score(_params(0.5, -0.01), _tasks())
   counts = np.random.default_rng(0).integers(0, 76, 600)
   errors = np.linspace(0.0, 3.0, 50)
   for score, kind in (
@@ -208,11 +212,11 @@ def test_regression_is_measured_by_the_squared_error():
   evaluator = training.Evaluator(_Line())
   tasks = training.draw(_points(), way=1, shot=2, query=3, count=30, seed=0)
   assert tasks.chance is None and tasks.rows.shape == (30, 1, 5)
-  exact, off = (evaluator.score([p], tasks) for p in (0.0, 2.0))
+  exact, off = (evaluator.score(_params(p), tasks) for p in (0.0, 2.0))
   assert (exact.name, exact.sign) == ("squared_error", -1)
   assert exact.mean < 1e-9 and off.mean == pytest.approx(4)
   assert str(off) == "4.000 ± 0.000"
   # Predictions are averaged: errors of both signs cancel.
-  assert evaluator.score([2.0, -2.0], tasks).mean < 1e-9
-  mixed = evaluator.score([0.0, 2.0], tasks)
+  assert evaluator.score(_params(2.0, -2.0), tasks).mean < 1e-9
+  mixed = evaluator.score(_params(0.0, 2.0), tasks)
   assert mixed.mean == pytest.approx(1)
