@@ -83,8 +83,8 @@ def test_a_claim_that_is_too_small_ends_with_status_1(
         ((), dict(plan=dict(stages=(
             "RandomAllocation(3)", "FixedSize(1)", "FixedSize(2)"))),
          "use --steps=3"),
-        (("--out=/proc/x",), {}, "choose another --out"),
-        ((f"--out={__file__}",), {}, "choose another --out"),
+        (("--out=/proc/x",), {}, "/proc/x"),
+        ((f"--out={__file__}",), {}, "File exists"),
     ],
 )
 def test_mistakes_are_one_sentence_before_any_run(
