@@ -1,4 +1,9 @@
-"""Draw clients' factors and the posterior as they converge on a regression."""
+"""Draw clients' factors and the posterior as they converge on a regression.
+
+`python -m experiments.pvi_picture` makes the picture of docs/pvi.md again.
+"""
+
+import pathlib
 
 import jax
 import jax.numpy as jnp
@@ -68,3 +73,8 @@ def _ellipse(q: gaussian.Full) -> tuple[np.ndarray, np.ndarray]:
       [np.cos(turn), np.sin(turn)]
   )
   return points[0], points[1]
+
+
+if __name__ == "__main__":
+  _FOLDER = pathlib.Path(__file__).parent / "results"
+  plotting.save(convergence(), _FOLDER / "pvi_regression.png")

@@ -143,8 +143,6 @@ def report(
   files.write_text(folder / f"{target}.md", results_pages.page(made, stored))
   drawn = results_pages.picture(made, outcomes)
   plotting.save(drawn, folder / f"{target}.png")
-  if made.pictures:
-    made.pictures(folder)
   print(f"{target}.json, .md and .png are in {folder}")
 
 

@@ -51,11 +51,9 @@ def train(steps: int) -> Any:
   labels = jnp.arange(_WAY)
 
   def loss(params: Any, images: jax.Array) -> jax.Array:
-    support, query = jnp.split(images, [_SHOT], axis=1)
-    adapted = learner.adapt(params, _examples(support, labels))
-    task = _examples(query, labels)
-    logits = learner.logits(adapted, task.images)
-    return learners.cross_entropy(logits, task.labels)
+    both = jnp.split(images, [_SHOT], axis=1)
+    task = episodes.EpisodeBatch(*(_examples(part, labels) for part in both))
+    return learner.loss(params, task)
 
   @jax.jit
   def step(params: Any, state: Any, number: jax.Array) -> Any:

@@ -84,12 +84,6 @@ BENCHMARKS = {
         "the sampler's share of a step, and its cost against the population",
         repeats=9,
     ),
-    "streaming": Benchmark(
-        "steps.streaming",
-        "data that stay on the host beside data on the device",
-        repeats=7,
-        cores=True,
-    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""Steps beside other steps: clipping and noise, peers, sampling, streaming."""
+"""Steps beside other steps: clipping and noise, peers, sampling."""
 
 from collections.abc import Callable
 import dataclasses
@@ -11,8 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from episodic_dp import learners
-from episodic_dp import models
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling as sampling_lib
 from episodic_dp import training
@@ -22,7 +20,6 @@ from experiments.benchmarks import settings
 
 TASKS, CHUNK = 16, 4
 APART = 1e-2  # At most, relatively: a pool may take another maximum.
-ROUNDING = 1e-5
 
 # Clipping and noise -----------------------------------------------------------
 
@@ -399,75 +396,4 @@ def sampling(options: harness.Options) -> harness.Found:
               at_most=0,
           ),
       ],
-  )
-
-
-# Data on the host -------------------------------------------------------------
-
-
-def _linear(shape: tuple[int, int, int]) -> learners.Supervised:
-  """Return logits straight from the pixels: hardly any work."""
-  pixels = math.prod(shape)
-  model = models.Model(
-      lambda key: 0.01 * jax.random.normal(key, (pixels, settings.WAY)),
-      lambda params, images: images.reshape(-1, pixels) @ params,
-      mixes_examples=False,
-  )
-  return learners.Supervised(model)
-
-
-def streaming(options: harness.Options) -> harness.Found:
-  """Compare steps of data on the host with steps of data on the device.
-
-  The same steps with all images on the device, and in memory with the sampled
-  ones gathered ahead of each step, on all devices: a network whose steps take
-  long, and a linear model on large images, which shows the gathering. Both must
-  make the same first step, up to rounding.
-
-  Raises:
-    RuntimeError: first steps differ by more than rounding explains.
-  """
-  steps, participants, tasks = (1, 4, 2) if options.smoke else (5, 200, 40)
-  make = functools.partial(
-      settings.omniglot, query=1, width=8, participants=participants,
-      stage=plan_lib.Poisson(tasks / participants), per_class=10,
-  )
-  large = (84, 84, 3)
-  runs = {
-      "linear model, 84 × 84 × 3": dataclasses.replace(
-          make(shape=large), learner=_linear(large)
-      )
-  }
-  if not options.smoke:
-    runs["Conv4-8, second order, 28 × 28"] = make()
-  cases: dict[str, Any] = {}
-  rows, mesh, apart = [], training.make_mesh(), {}
-  for text, run in runs.items():
-    host = dataclasses.replace(run.dataset, resident=False)
-    placed = {
-        "on the device": run,
-        "in memory": dataclasses.replace(run, dataset=host),
-    }
-    turns = harness.interleaved(
-        {n: one.advance(steps, mesh=mesh) for n, one in placed.items()},
-        options,
-    )
-    apart[text] = peers.difference(
-        *(one.advance(mesh=mesh)().params for one in placed.values())
-    )
-    if not apart[text] < ROUNDING:
-      raise RuntimeError(f"the first steps differ by {apart[text]:.3g}")
-    found = harness.summaries(turns, steps)
-    cases |= {f"{text}, {case}": one for case, one in found.items()}
-    rows.append(harness.row(
-        f"step with data in memory / on the device, all cores, {text}",
-        harness.ratio(turns["in memory"], turns["on the device"]),
-        unit="×",
-        note=f"{1e3 * found['in memory']['seconds']:.3g} ms a step",
-    ))
-  return harness.Found(
-      settings={"steps": steps, "participants": participants, "tasks": tasks},
-      cases=cases,
-      rows=rows,
-      more={"relative_difference_of_a_step": apart},
   )

@@ -58,11 +58,6 @@ class Point:
     how = self.clip_norm if self.clipping == FIXED else self.k
     return f"dp_maml_lot_{self.lot}_z_{self.noise:g}_{self.clipping}_{how:g}"
 
-  @property
-  def diagnosed(self) -> bool:
-    """Say if figures 4, 6a or 9 show its norms and losses."""
-    return self.lot == LOT and self.noise <= 3
-
 
 _TESTED = {"evaluation.validation_tasks": 600, "evaluation.test_tasks": 600}
 # Scale -> the preset and the arguments of all runs; participants, and of how
@@ -105,7 +100,8 @@ def _run(point: Point, size: Mapping[str, Any], key: int) -> runs_lib.Run:
   fields: dict[str, Any] = {
       "delta": budgets.DELTA,
       "seed": key,
-      "private_diagnostics": point.diagnosed,
+      # Figures 4, 6a and 9 show norms and losses of these.
+      "private_diagnostics": point.lot == LOT and point.noise <= 3,
       **budgets.every(steps),
       **size["overrides"],
   }
@@ -312,15 +308,11 @@ def _epochs(same: panels.Same, steps: Sequence[int]) -> list[float]:
   return [100 * step / same[0]["steps"] for step in steps]
 
 
-def _of_steps(same: panels.Same, values: Sequence[float]) -> list[float]:
-  """Return the epoch of each value, one a step."""
-  return _epochs(same, range(1, len(values) + 1))
-
-
 def _by_noise(outcomes: panels.Outcomes) -> dict[int, panels.Same]:
   """Return z -> its runs, one for each key."""
-  groups = panels.group(outcomes, "key")
-  return {round(_noise(same)): same for same in groups}
+  return {
+      round(_noise(same)): same for same in panels.group(outcomes, "key")
+  }
 
 
 def _guarantees(
@@ -376,7 +368,7 @@ def _draw_norms(outcomes: panels.Outcomes, figure: Any) -> None:
   axes = figure.subplots()
   for number, (z, same) in enumerate(_by_noise(outcomes).items()):
     norms, clip_norm = (diagnostic(same, n) for n in ("norm", "clip_norm"))
-    x = _of_steps(same, norms)
+    x = _epochs(same, range(1, len(norms) + 1))
     axes.plot(
         x, norms, label=f"mean norm of a step, z = {z}",
         **plotting.series(number) | {"marker": ""},
@@ -414,7 +406,7 @@ def _deltas(same: panels.Same, *, papers: bool) -> list[float]:
 
 
 def _epochs_table(outcomes: panels.Outcomes) -> panels.Table:
-  columns: dict[str, panels.Cell] = {
+  return panels.table({
       "z": panels.label("noise", "{:g}"),
       panels.SINGLE: panels.accuracy,
       "ensemble of five": panels.ensemble,
@@ -430,8 +422,7 @@ def _epochs_table(outcomes: panels.Outcomes) -> panels.Table:
       "by [M]": lambda same: f"about {CONVERGED[round(_noise(same))]}",
       **budgets.COSTS,
       "of CPU time": panels.cpu_seconds,
-  }
-  return panels.table(columns, _by_noise(outcomes).values())
+  }, _by_noise(outcomes).values())
 
 
 def _draw_epochs(outcomes: panels.Outcomes, figure: Any) -> None:
@@ -468,7 +459,7 @@ def _draw_losses(outcomes: panels.Outcomes, figure: Any) -> None:
   for number, (z, same) in enumerate(_by_noise(outcomes).items()):
     losses = _losses(same)
     axes.plot(
-        _of_steps(same, losses), losses, label=f"z = {z}",
+        _epochs(same, range(1, len(losses) + 1)), losses, label=f"z = {z}",
         **plotting.series(number) | {"marker": ""},
     )
     _mark(axes, CONVERGED[z], number, f"[M]: converges (z = {z})")

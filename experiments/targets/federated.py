@@ -10,7 +10,6 @@ from episodic_dp.config import pvi as config_lib
 from episodic_dp.output import plotting
 from episodic_dp.pvi import federation
 from episodic_dp.pvi import program
-from experiments import pvi_picture
 from experiments import runs as runs_lib
 from experiments.targets import panels
 
@@ -171,11 +170,6 @@ def _draw(outcomes: panels.Outcomes, figure: Any) -> None:
   grid[0].legend(loc="lower right")
 
 
-def _pictures(folder: pathlib.Path) -> None:
-  """Draw how factors and posterior converge on a regression."""
-  plotting.save(pvi_picture.convergence(), folder / "pvi_regression.png")
-
-
 TARGETS = {
     "pvi_adult": panels.Target(
         title="Private partitioned variational inference on UCI Adult, by ten"
@@ -193,6 +187,6 @@ of ten from 1/(10 N) to 1/N for N rows: where two are given, the larger one is
 that of the clients with less than 1000 rows. "ε reached" is the largest ε of
 all clients, and holds for every row at the larger δ.""",
         runs=_runs, table=_table, draw=_draw,
-        finish=_finish, pictures=_pictures,
+        finish=_finish,
     ),
 }

@@ -38,7 +38,6 @@ class Target:
     finding: outcomes -> one sentence with the numbers that matter.
     finish: makes a run that is no plain training; see `runs.finish`.
     more: outcomes -> further fields of the JSON file.
-    pictures: folder -> None; writes further pictures.
   """
 
   title: str
@@ -50,7 +49,6 @@ class Target:
   finding: Callable[[Outcomes], str] | None = None
   finish: Callable[..., dict[str, Any]] = runs_lib.finish
   more: Callable[[Outcomes], dict[str, Any]] | None = None
-  pictures: Callable[..., None] | None = None
 
 
 def group(outcomes: Outcomes, *without: str) -> list[list[Outcome]]:

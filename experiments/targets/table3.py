@@ -261,7 +261,7 @@ def _stated(same: panels.Same) -> str:
 
 def table(outcomes: panels.Outcomes) -> panels.Table:
   """Return a row a cell, private and not."""
-  columns: dict[str, panels.Cell] = {
+  return panels.table({
       "task": lambda same: published.task(*published.cell(same[0]["labels"])),
       "learner": _learner,
       "tasks trained on, expected": lambda same: f"{_tasks(same):,}",
@@ -276,8 +276,7 @@ def table(outcomes: panels.Outcomes) -> panels.Table:
       budgets.EPSILON: budgets.spent,
       "keys": lambda same: str(len(same)),
       "CPU time of a key": panels.cpu_seconds,
-  }
-  return panels.table(columns, cells(outcomes))
+  }, cells(outcomes))
 
 
 def _series(outcome: panels.Outcome) -> str:
