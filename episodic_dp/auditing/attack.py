@@ -147,15 +147,18 @@ def count_law(canary: canaries.Canary) -> Law:
 def simulate(law: Law, *, runs: int, steps: int, seed: int = 0) -> Scores:
   """Score runs that follow the law, to choose a threshold before real runs."""
   rng = np.random.default_rng(seed)
-  passes = -(-steps // law.pass_steps)
+  shape = _AT_ONCE, -(-steps // law.pass_steps), law.pass_steps
   found = []
   for weights in (law.present, law.absent):
-    sums = np.zeros((runs, passes, law.pass_steps))
-    when = rng.integers(law.pass_steps, size=(runs, passes, 1))
-    outcome = rng.choice(law.sums.size, when.shape, p=weights)
-    np.put_along_axis(sums, when, law.sums[outcome], axis=2)
-    sums = sums.reshape(runs, -1)[:, :steps]
-    found.append(log_ratio(sums + rng.standard_normal(sums.shape), law))
+    parts = []
+    for _ in range(-(-runs // _AT_ONCE)):
+      sums = np.zeros(shape)
+      when = rng.integers(law.pass_steps, size=(*shape[:2], 1))
+      outcome = rng.choice(law.sums.size, when.shape, p=weights)
+      np.put_along_axis(sums, when, law.sums[outcome], axis=2)
+      sums += rng.standard_normal(shape)
+      parts.append(log_ratio(sums.reshape(_AT_ONCE, -1)[:, :steps], law))
+    found.append(np.concatenate(parts)[:runs])
   return Scores(*found)
 
 

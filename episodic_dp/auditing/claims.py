@@ -20,7 +20,7 @@ from episodic_dp.output import tables
 from episodic_dp.plan import stages
 
 _POINTS = 7  # The most points on the axis of steps.
-_SIMULATED = 20_000  # Runs of the law, from which thresholds come.
+_LEAST = 20_000  # Simulated runs, from which thresholds come.
 
 Audited = tuple[canaries.Canary, dict[int, accounting.Guarantee]]
 """A canary of a level, and the claim after some numbers of steps, rising."""
@@ -154,7 +154,8 @@ def measure(
 ) -> dict[int, bounds.Bound]:
   """Bound epsilon after each number of steps, at thresholds fixed before."""
   most, law = max(steps), attack.count_law(canary)
-  expected = attack.simulate(law, runs=_SIMULATED, steps=most, seed=seed)
+  simulated = max(runs, _LEAST)
+  expected = attack.simulate(law, runs=simulated, steps=most, seed=seed)
   made = attack.many_runs(
       canary, runs=runs, steps=most, seed=seed, law=law, progress=progress
   )
