@@ -83,10 +83,8 @@ def main(values: flags.FlagValues) -> None:
         "give --config=NAME for what a config costs, or --ledger=DIR,DIR for"
         " what several runs cost together"
     )
-  other: tuple[str, ...] = ("delta", "same_level")
-  if values.ledger:
-    other = ("sweep", "out", "statement", "data_dir")
-  for name in other:
+  of_config = ("sweep", "out", "statement", "data_dir")
+  for name in of_config if values.ledger else ("delta", "same_level"):
     if values[name].present:
       app.fail(
           f"--{name} goes {'with' if values.config else 'without'} --ledger:"

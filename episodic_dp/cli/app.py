@@ -59,10 +59,10 @@ def run(
     try:
       main(argv)
     except Exception as e:
-      told = sentence(e)
-      if told is None:
+      text = sentence(e)
+      if text is None:
         raise
-      fail(told)
+      fail(text)
 
   if argv is None:
     interrupts.install()

@@ -10,7 +10,6 @@ from absl import flags
 
 import episodic_dp
 from episodic_dp.cli import app
-from episodic_dp.cli import interrupts
 from episodic_dp.config import reference
 
 _HELP = ("-h", "-help", "--help", "--helpshort", "-helpshort")
@@ -42,11 +41,8 @@ def main(argv: Sequence[str] | None = None) -> None:
   """Run the command that the first argument names.
 
   Args:
-    argv: the program and its arguments; None for those of the process, whose
-      signals are handled from here on.
+    argv: the program and its arguments; None for those of the process.
   """
-  if argv is None:
-    interrupts.install()
   _, *arguments = sys.argv if argv is None else argv
   name, *rest = arguments or ["--help"]
   if name in (*_HELP, "help"):

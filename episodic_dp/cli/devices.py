@@ -96,17 +96,17 @@ def leaving() -> Iterator[None]:
 
     if not jax.distributed.is_initialized():
       raise
-    told = app.sentence(e)
+    sentence = app.sentence(e)
+    if sentence is not None:
+      interrupts.leave(exit_status.ERROR, f"error: {sentence}")
     # XLA's errors begin with their kind, of whatever type they are.
-    of_xla = isinstance(e, jax.errors.JaxRuntimeError) or re.match(
+    if isinstance(e, jax.errors.JaxRuntimeError) or re.match(
         "[A-Z_]+: ", str(e)
-    )
-    if told is None and of_xla:
+    ):
       interrupts.leave(
           exit_status.REQUEUE,
           "another process of this run was lost, or its machine: run the same"
           " commands again; the run resumes from its last checkpoint",
       )
-    if told is None:
-      traceback.print_exc()
-    interrupts.leave(exit_status.ERROR, f"error: {told}" if told else "")
+    traceback.print_exc()
+    interrupts.leave(exit_status.ERROR, "")

@@ -16,6 +16,7 @@ import signal
 import threading
 import time
 from types import FrameType
+from typing import NoReturn
 
 from episodic_dp.cli import exit_status
 
@@ -51,7 +52,7 @@ def ignore() -> None:
       signal.signal(number, signal.SIG_IGN)
 
 
-def leave(status: int, line: str) -> None:
+def leave(status: int, line: str) -> NoReturn:
   """End the process at once, whatever its other threads do.
 
   Args:

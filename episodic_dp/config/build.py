@@ -23,7 +23,6 @@ from episodic_dp.config.run_config import RunConfig
 from episodic_dp.learners import naming
 from episodic_dp.models import builder
 from episodic_dp.models import parts
-from episodic_dp.plan import validation as validation_lib
 from episodic_dp.private import state as state_lib
 
 
@@ -50,7 +49,7 @@ def build(
     PlanError, UnsoundPlanError, RunError, ValueError, FileNotFoundError: one
       sentence with the remedy.
   """
-  check(config)
+  config.check_complete()
   assert config.delta is not None  # `RunConfig.parse` computed it.
   tasks, validation = config.evaluation, None
   if train is None:
@@ -97,26 +96,6 @@ def build(
       evaluator=evaluator or training.Evaluator(evaluated),
       config=_recorded(config, train, learner),
   )
-
-
-def check(config: RunConfig) -> None:
-  """Refuse a config that cannot be trained, before any data are read.
-
-  Raises:
-    PlanError, UnsoundPlanError, RunError, ValueError: one sentence.
-  """
-  config.check_complete()
-  if config.survey is None:
-    return
-  for part in ("validation", "test"):
-    tree = config.survey.hierarchies[part]
-    try:
-      validation_lib.task_plan(tree, **config.task)
-    except plan_lib.PlanError as e:
-      raise plan_lib.PlanError(
-          f"the {part} part of {config.survey.listing.source} does not suit the"
-          f" test tasks ({e}); it holds {tree}"
-      ) from e
 
 
 def make_learners(

@@ -20,6 +20,7 @@ from episodic_dp.data.own_data import load as own_data
 from episodic_dp.output import phases
 from episodic_dp.plan import release as release_lib
 from episodic_dp.plan import stages as stages_lib
+from episodic_dp.plan import validation
 
 Source: TypeAlias = ml_collections.ConfigDict | Mapping[str, Any]
 
@@ -269,6 +270,17 @@ class RunConfig:
           "config.optimizer.warm_up", self.optimizer.warm_up,
           f"less than {self.steps} steps",
       )
+    if self.survey is None:
+      return
+    for part in ("validation", "test"):
+      tree = self.survey.hierarchies[part]
+      try:
+        validation.task_plan(tree, **self.task)
+      except plan_lib.PlanError as e:
+        raise plan_lib.PlanError(
+            f"the {part} part of {self.survey.listing.source} does not suit the"
+            f" test tasks ({e}); it holds {tree}"
+        ) from e
 
   def with_changes(self, changes: Mapping[str, Any]) -> "RunConfig":
     """Return the config with other values, checked again.

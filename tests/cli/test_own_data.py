@@ -163,7 +163,7 @@ def test_data_that_are_too_small_say_what_they_hold(
 ):
   root = own_images.tree(tmp_path / "mine", sizes)
   with pytest.raises(plan.PlanError, match=match) as e:
-    build.check(parse(root, text))
+    parse(root, text).check_complete()
   assert "\n" not in str(e.value)
 
 
