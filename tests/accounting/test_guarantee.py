@@ -249,9 +249,11 @@ def test_a_negative_target_is_refused():
 
 
 def test_import_needs_neither_jax_nor_the_library():
+  """Nor does that of the sampler for other frameworks."""
   code = (
       "import sys, episodic_dp.accounting, episodic_dp.plan;"
-      "names = ('jax', 'dp_accounting', 'optax');"
+      "import episodic_dp.sampling.numpy_sampler;"
+      "names = ('jax', 'dp_accounting', 'optax', 'torch');"
       "print([m for m in names if m in sys.modules])"
   )
   done = subprocess.run(

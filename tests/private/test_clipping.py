@@ -125,7 +125,7 @@ def test_add_up_is_the_sum_over_the_first_axis(count):
     np.testing.assert_array_equal(total[name], unit.sum(0))  # Whole numbers.
 
 
-SIZE = 200_001
+SIZE = 100_001
 
 
 def test_is_standard_normal():
@@ -305,6 +305,8 @@ def test_the_quantile_is_found_and_followed(gamma):
     np.testing.assert_allclose(shares, gamma, atol=0.03)
 
 
+# From here on whole steps: compiling them takes the longest.
+@pytest.mark.usefixtures("quickly_compiled")
 def test_the_noise_of_a_step_is_that_of_the_pair(make_run):
   """Measured: on the gradients z' C, on the count sigma_b, independent."""
   run = make_run(8, plan.FixedSize(5), **OPTIONS)._replace(
@@ -366,6 +368,7 @@ def test_the_window_is_a_plain_replay_and_never_rises():
   assert rises > 3 and changes > 3
 
 
+@pytest.mark.usefixtures("quickly_compiled")
 def test_a_window_in_a_step_holds_the_norms_of_its_tasks(make_run):
   """Data on the host, in blocks; neither a norm nor C is a public metric."""
   run = make_run(
