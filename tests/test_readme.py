@@ -4,6 +4,8 @@ import math
 import pathlib
 import re
 
+import pytest
+
 ROOT = pathlib.Path(__file__).parent.parent
 SMALL = ("validation_participants=5", "test_participants=5")
 
@@ -21,6 +23,7 @@ def executed(document, holding, changes):
   return scope
 
 
+@pytest.mark.slow  # Compiles a network for images.
 def test_arrays_become_a_private_model(capsys, tmp_path):
   scope = executed("README.md", "FewShotClassifier", {
       "participants=500": ", ".join(("participants=40", *SMALL)),
