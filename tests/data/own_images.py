@@ -44,16 +44,14 @@ def dicom(
   """Write unsigned or signed values of 12 bits, [H, W], as DICOM."""
   meta = pydicom.dataset.FileMetaDataset()
   meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
-  meta.MediaStorageSOPClassUID = pydicom.uid.SecondaryCaptureImageStorage
-  meta.MediaStorageSOPInstanceUID = pydicom.uid.generate_uid()
   signed = values.dtype.kind == "i"
   stored = values.astype("<i2" if signed else "<u2")
   file = pydicom.dataset.FileDataset(
       str(path), {}, file_meta=meta, preamble=bytes(128)
   )
   head = dict(
-      SOPClassUID=meta.MediaStorageSOPClassUID,
-      SOPInstanceUID=meta.MediaStorageSOPInstanceUID,
+      SOPClassUID=pydicom.uid.SecondaryCaptureImageStorage,
+      SOPInstanceUID=pydicom.uid.generate_uid(),
       Rows=values.shape[-2], Columns=values.shape[-1], SamplesPerPixel=1,
       PhotometricInterpretation="MONOCHROME2", BitsAllocated=16, BitsStored=12,
       HighBit=11, PixelRepresentation=int(signed), PixelData=stored.tobytes(),

@@ -133,11 +133,8 @@ def test_too_few_units_are_refused(tmp_path):
   (root / "c").mkdir()
   with pytest.raises(ValueError, match="no example for .*another seed"):
     survey(root)
-  for place, match in (
-      (None, "needs data_dir"), (tmp_path / "nowhere", "neither a folder nor")
-  ):
-    with pytest.raises(FileNotFoundError, match=match):
-      survey(place)
+  with pytest.raises(FileNotFoundError, match="needs data_dir"):
+    survey(None)
 
 
 # Folders ----------------------------------------------------------------------
@@ -232,7 +229,7 @@ def write(path, lines, header="file,patient,diagnosis"):
   return path
 
 
-def test_a_table_becomes_a_tree_in_the_order_of_the_levels(table, caplog):
+def test_a_table_becomes_a_tree_in_the_order_of_the_levels(table):
   found = trees.table_listing(table, LEVELS)
   paths = [c.path for c in found.classes]
   assert paths == sorted({(d, p) for _, p, d in ROWS}) and not found.declared
@@ -240,9 +237,7 @@ def test_a_table_becomes_a_tree_in_the_order_of_the_levels(table, caplog):
     names = {found.reader()(r).name.split("/")[-1] for r in unit.records}
     wanted = {f.split("/")[-1] for f, p, d in ROWS if (d, p) == unit.path}
     assert names == wanted
-  with caplog.at_level(logging.WARNING):
-    fewer = trees.table_listing(table, ("diagnosis", "image"))
-  assert "left out the columns ['patient']" in caplog.text
+  fewer = trees.table_listing(table, ("diagnosis", "image"))
   assert [len(c.records) for c in fewer.classes] == [5, 4, 3]
   table.write_text(
       '\ufefffile,class\n"scans/0_0.png","a, or b"\n', encoding="utf-8"
@@ -463,7 +458,7 @@ def test_decoded_once_and_again_when_something_changes(
 
 
 def test_broken_images_full_disks_and_copies_are_said(
-    load, folder, tmp_path, monkeypatch, caplog
+    load, folder, monkeypatch, caplog
 ):
   def full(*unused):
     raise OSError(28, "No space left on device")
@@ -479,10 +474,6 @@ def test_broken_images_full_disks_and_copies_are_said(
   path = folder / "class3" / "001.png"
   path.write_bytes(path.read_bytes()[:60])
   with pytest.raises(ValueError, match="class3/001.png cannot be read as"):
-    load(folder)
-  shutil.rmtree(tmp_path / "cache")
-  (tmp_path / "cache").write_text("a file")
-  with pytest.raises(OSError, match="own_data"):
     load(folder)
 
 

@@ -1,8 +1,8 @@
 """Single files become examples and rows, or end in one sentence."""
 
-import builtins
 import io
 import struct
+import sys
 
 import numpy as np
 from PIL import Image
@@ -187,14 +187,7 @@ def test_heads_that_contradict_themselves(dicom, tags, text):
 
 def test_dicom_needs_its_package(dicom, tmp_path, monkeypatch):
   dicom()
-  load = builtins.__import__
-
-  def without(name, *args, **kwargs):
-    if name.startswith("pydicom"):
-      raise ImportError(name)
-    return load(name, *args, **kwargs)
-
-  monkeypatch.setattr(builtins, "__import__", without)
+  monkeypatch.setitem(sys.modules, "pydicom", None)
   with pytest.raises(ValueError, match=r"pip install 'episodic_dp\[dicom\]'"):
     readers.read(tmp_path / "a.dcm")
 

@@ -157,11 +157,8 @@ def _is_dicom(path: str) -> bool:
   """Return whether a file begins as DICOM does; an index does not count."""
   if os.path.basename(path).upper() == "DICOMDIR":
     return False
-  try:
-    with open(path, "rb") as f:
-      return f.read(132)[128:] == b"DICM"
-  except (OSError, ValueError):
-    return False
+  with open(path, "rb") as f:
+    return f.read(132)[128:] == b"DICM"
 
 
 def _scaled(pixels: Any, head: Any) -> np.ndarray:

@@ -18,7 +18,7 @@ A table (.csv) need not follow nested folders:
 examples are called: diagnosis/patient/image, or patient/diagnosis/image. So a
 patient may have images of several diagnoses (the levels cross). A column
 `split` of train, validation and test divides the rows; columns that no level
-names are left out, with one warning. The units are those of the rows: see
+names are left out. The units are those of the rows: see
 `Hierarchy.units_from_records`.
 """
 
@@ -301,7 +301,4 @@ def _table_levels(
         " name columns, from the top down, and then the examples, such as"
         f" levels={example}"
     )
-  unread = sorted(set(labels) - set(chosen))
-  if unread:
-    logging.warning("left out the columns %s of %s", unread, path)
   return chosen
