@@ -1,4 +1,4 @@
-"""Drawing examples, and the tasks made of them.
+"""Samples of examples, and the tasks made of them.
 
 `sample` reads the same `plan` objects as the accountant: what is accounted is
 what is drawn. It runs on the accelerator; `numpy_sampler` is for programs

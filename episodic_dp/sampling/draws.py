@@ -40,7 +40,7 @@ def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 
 
 def _multiply(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """(high, low) words of a * b, uint32, through 16-bit halves."""
+  """Compute the (high, low) words of a * b, uint32, by 16-bit halves."""
   a_high, a_low = a >> 16, a & _LOW_HALF
   b_high, b_low = b >> 16, b & _LOW_HALF
   low_high, high_low = a_low * b_high, a_high * b_low
@@ -152,7 +152,7 @@ def resolve_swaps(targets: jax.Array) -> jax.Array:
 
 
 def _compare(targets: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """before and link (-1 for none) by comparing all pairs: O(slots^2)."""
+  """Find before and link (-1 for none) from all pairs: O(slots^2)."""
   position = jnp.arange(targets.shape[0], dtype=jnp.int32)
   earlier = position[None, :] < position[:, None]
 
@@ -164,7 +164,7 @@ def _compare(targets: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _sort(targets: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """before and link (-1 for none) by sorting: O(slots log slots)."""
+  """Find before and link (-1 for none) by sorting: O(slots log slots)."""
   slots = targets.shape[0]
   position = jnp.arange(slots, dtype=jnp.int32)
   ordered, owner = jax.lax.sort((targets, position), num_keys=1, is_stable=True)
@@ -183,7 +183,7 @@ def _sort(targets: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _less_equal(a: jax.Array, b: jax.Array) -> jax.Array:
-  """a <= b for numbers of uint32 words, most significant first."""
+  """Compute a <= b for numbers of uint32 words, most significant first."""
   result = jnp.ones(jnp.broadcast_shapes(a.shape, b.shape)[:-1], bool)
   for word in range(a.shape[-1] - 1, -1, -1):
     x, y = a[..., word], b[..., word]

@@ -8,12 +8,12 @@ holds for it too, and an epsilon of the release is that of a loop which draws
 here, clips and adds noise as the release says. The samples of one key are other
 ones than those of JAX. Importing this module does not import JAX.
 
-The key is secret: who knows it knows who was drawn, and no amplification is
+The key is secret: anyone who knows it knows the sample, and no amplification is
 left. It has 128 bits (`secret_key`), belongs to one run, and must be kept as
 long as that run may go on, readable by nobody else. Every step and stage has a
 Philox generator of its own, whose 128-bit key is the HMAC-SHA256 of their
 numbers under the secret key: a sample is a pure function of key and step, so
-that a run that is stopped goes on with the same samples. `noise` is drawn under
+that a run that is stopped resumes with the same samples. `noise` is drawn under
 the same key in the same way. PyTorch's own generator on a CPU is seeded by 32
 bits, few enough to try them all.
 """
@@ -75,7 +75,7 @@ def _draw(
     step: int,
     lead: tuple[int, ...],
 ) -> tuple[np.ndarray, np.ndarray]:
-  """`sample`, the whole tree drawn independently for each place of `lead`."""
+  """Draw a whole tree, independently for each place of `lead`."""
   hierarchy, plan = release.hierarchy, release.plan
   slots = sampler_error.capacities(hierarchy, plan)
   units, mask = np.zeros(lead, np.int64), np.ones(lead, bool)
@@ -137,7 +137,7 @@ def noise(
   So never take a step of one key with other data or another model.
 
   Args:
-    key: from `secret_key`; who knows it can take the noise away.
+    key: from `secret_key`; anyone who knows it can subtract the noise.
     step: whole number >= 0.
     name: of the array; each name of a step has noise of its own.
     shape: of the array.
@@ -255,7 +255,7 @@ def _check(key: bytes, step: int) -> None:
 
 
 def _generator(key: bytes, what: str) -> np.random.Philox:
-  """The random bits of one purpose: unrelated for every key and purpose."""
+  """Make the generator of one purpose, unrelated to that of any other."""
   text = f"episodic_dp numpy sampler: {what}".encode()
   derived = hmac.digest(key, text, "sha256")[:16]
   return np.random.Philox(key=int.from_bytes(derived, "big"))
@@ -295,7 +295,7 @@ def _counts(
 def _draw_ordered(
     generator: np.random.Philox, children: np.ndarray, take: np.ndarray
 ) -> np.ndarray:
-  """The first entries of a random permutation of each family, one after other.
+  """Draw the first entries of a random permutation of each family, in turn.
 
   Args:
     generator: of the stage.
@@ -321,7 +321,7 @@ def _draw_ordered(
 
 
 def _assigned(key: bytes, step: int, units: int, steps: int) -> np.ndarray:
-  """The units that fall into a step of its pass, rising, int64.
+  """Draw the units that fall into a step of its pass, rising, int64.
 
   Each unit draws one of the steps of a pass, from a generator of the pass: the
   assignment is drawn again for every step, and never stored.
