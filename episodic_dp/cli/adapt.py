@@ -1,4 +1,4 @@
-"""Adapts an exported model to a folder of images, and classifies another.
+"""Adapt an exported model to a folder of images, and classify another.
 
   episodic-dp adapt --model=DIR --support=FOLDER --query=FOLDER --out=OUT \\
       [--invert]

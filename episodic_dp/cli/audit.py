@@ -1,4 +1,4 @@
-"""Attacks a config's privacy claims: measured epsilon next to the claimed one.
+"""Attack a config's privacy claims: measured epsilon next to the claimed one.
 
   episodic-dp audit --config=glyphs
   episodic-dp audit --config=omniglot \\

@@ -1,4 +1,4 @@
-"""Finds the noise, the steps or the tasks per step for an epsilon.
+"""Find the noise, the steps or the tasks per step for an epsilon.
 
   episodic-dp calibrate --config=glyphs --epsilon=3
   episodic-dp calibrate --config=glyphs --epsilon=1 --level=drawing \\

@@ -1,4 +1,4 @@
-"""Sets trained runs side by side: scores, epsilon and steps.
+"""Set trained runs side by side: scores, epsilon and steps.
 
   episodic-dp compare RUN RUN ... [--format=table|json]
   episodic-dp compare SWEEP

@@ -1,4 +1,4 @@
-"""Measures the accuracy (in regression the squared error) of a run.
+"""Measure the accuracy (in regression the squared error) of a run.
 
   episodic-dp evaluate --workdir=DIR [--data_dir=DIR]
 

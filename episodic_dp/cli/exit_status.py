@@ -2,7 +2,7 @@
 
 0 is finished: all steps, or all that the budget allows. 75 is stopped by
 SIGTERM, SIGUSR1, --time_limit or the loss of another process: the same command
-goes on, so that a launcher queues it again. 130 is Ctrl-C. 1 is an error, in
+resumes, so that a launcher queues it again. 130 is Ctrl-C. 1 is an error, in
 one sentence on the error stream.
 """
 

@@ -1,4 +1,4 @@
-"""Exports a trained run as a folder that others can load.
+"""Export a trained run as a folder that others can load.
 
   episodic-dp export --workdir=DIR --out=MODEL \\
       [--checkpoint=last|best|ensemble] [--without_guarantee]

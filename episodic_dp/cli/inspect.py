@@ -1,4 +1,4 @@
-"""Shows how a plan samples and how private it is, before any training.
+"""Show how a plan samples and how private it is, before any training.
 
   episodic-dp inspect --config=glyphs --out=runs/inspect
   episodic-dp inspect --config=omniglot --data_dir=DATA --out=DIR

@@ -1,4 +1,4 @@
-"""Attacks released meta-models: who took part in the training?
+"""Attack released meta-models: who took part in the training?
 
   episodic-dp membership --read_private_training_data \\
       --workdir=DIR [--workdir_other=DIR ...] [--out=DIR]

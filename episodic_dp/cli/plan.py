@@ -1,4 +1,4 @@
-"""Proposes tasks per step, steps, noise and clip norm for an epsilon.
+"""Propose tasks per step, steps, noise and clip norm for an epsilon.
 
   episodic-dp plan --config=glyphs --epsilon=1 --tasks=20000
   episodic-dp plan --config=omniglot --epsilon=0.5 --data_dir=DATA \\

@@ -1,10 +1,10 @@
-"""Computes a privacy statement again from what it says was run.
+"""Compute a privacy statement again from what it says was run.
 
   episodic-dp verify WORKDIR/guarantee.json
 
 A statement is the guarantee.json of a run, or what episodic-dp account wrote
 (--statement=FILE, --format=json). It names hierarchy, plan, mechanism and
-steps; from these every guarantee is computed anew, and set beside the stated
+steps; from these every guarantee is computed anew, and compared with the stated
 one. The exit status is 1, and one sentence says why, where the statement does
 not hold: it promises more, or leaves an assumption out, or is damaged.
 
@@ -30,8 +30,8 @@ LIMITS = (
     "Checked: the numbers follow from what the statement says was run. No"
     " statement can show that the run drew its samples so, that the data had"
     " these sizes, that the noise was added once under a key that stayed"
-    " secret, or that some weights came of it: for that you have the word of"
-    " whoever publishes it."
+    " secret, or that some weights came of it: its publisher alone vouches for"
+    " that."
 )
 
 
