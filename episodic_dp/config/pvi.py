@@ -159,17 +159,17 @@ def load(config: Config, data_dir: str | os.PathLike | None) -> Rows:
   """
   table = config.table
   if table.name == "adult":
-    parts = adult.load(data_dir)
-    members = {adult.ONE_CLIENT: np.arange(len(parts.train.labels))}
+    train, validation, test = adult.load(data_dir)
+    members = {adult.ONE_CLIENT: np.arange(len(train.labels))}
     if table.split != adult.ONE_CLIENT:
       sizes, balance = adult.SPLITS[table.split]
       members = adult.deal(
-          parts.train.labels, clients=table.clients, size_factor=sizes,
+          train.labels, clients=table.clients, size_factor=sizes,
           balance_factor=balance, seed=table.seed,
       )
     return Rows(
-        schema=adult.SCHEMA, train=parts.train, members=members,
-        validation=parts.validation, test=parts.test,
+        schema=adult.SCHEMA, train=train, members=members,
+        validation=validation, test=test,
     )
   if data_dir is None:
     raise plan_lib.PlanError(
@@ -207,25 +207,28 @@ def build(config: Config, rows: Rows) -> pvi.Spec:
   Raises:
     PlanError, UnsoundPlanError, RunError: one sentence.
   """
-  visit, features = config.visit, rows.schema.features
+  visit = config.visit
   if len(rows.schema.classes) != 2:
     raise _validate.refusal(
         "schema.classes", rows.schema.classes, "two, for logistic regression"
     )
-  likelihood = pvi.LogisticRegression(features)
+  likelihood = pvi.LogisticRegression(rows.schema.features)
   owners = pvi.make_clients(
       rows.train.inputs, rows.train.labels, rows.members
   )
   return pvi.Spec(
       learner=pvi.VariationalLearner(
-          likelihood, likelihood.prior(config.model.prior_variance), features
+          likelihood, likelihood.prior(config.model.prior_variance)
       ),
       optimizer=optimizer(visit.rate, visit.scale_rate),
       clients=owners,
-      releases=federation.releases(
-          owners, batch_share=visit.batch_share,
-          least_batch=visit.least_batch, clip_norm=visit.clip_norm,
-          noise_multiplier=visit.noise_multiplier,
+      releases=tuple(
+          federation.release(
+              owner, batch_share=visit.batch_share,
+              least_batch=visit.least_batch, clip_norm=visit.clip_norm,
+              noise_multiplier=visit.noise_multiplier,
+          )
+          for owner in owners
       ),
       deltas=tuple(
           config.delta or default_delta(config.table, len(owner.images))

@@ -14,7 +14,6 @@ B. Becker and R. Kohavi, "Adult", UCI Machine Learning Repository (1996).
 import dataclasses
 import os
 import pathlib
-from typing import NamedTuple
 
 import numpy as np
 
@@ -82,25 +81,17 @@ ONE_CLIENT = "one_client"  # Who holds all rows: global inference.
 VALIDATION_SHARE = 0.1
 
 
-class Parts(NamedTuple):
-  """Adult's rows.
-
-  Attributes:
-    train: dealt out to clients, private.
-    validation: public, the last tenth of `adult.data`.
-    test: public, `adult.test`.
-  """
-
-  train: tables.Table
-  validation: tables.Table
-  test: tables.Table
-
-
-def load(data_dir: str | os.PathLike | None) -> Parts:
+def load(
+    data_dir: str | os.PathLike | None,
+) -> tuple[tables.Table, tables.Table, tables.Table]:
   """Read the two files.
 
   Args:
     data_dir: the folder that holds them, or a folder `adult` that does.
+
+  Returns:
+    Private training rows, to be dealt out to clients; public validation rows,
+    the last tenth of `adult.data`; and public test rows, `adult.test`.
 
   Raises:
     FileNotFoundError: they are not there; one sentence with the remedy.
@@ -112,7 +103,7 @@ def load(data_dir: str | os.PathLike | None) -> Parts:
       dataclasses.replace(rows, inputs=rows.inputs[p], labels=rows.labels[p])
       for p in (slice(first), slice(first, None))
   )
-  return Parts(train, validation, test)
+  return train, validation, test
 
 
 def deal(

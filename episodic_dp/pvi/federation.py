@@ -92,37 +92,33 @@ def make_clients(
   )
 
 
-def releases(
-    members: Sequence[Client],
+def release(
+    client: Client,
     *,
     batch_share: float,
     least_batch: int,
     clip_norm: float,
     noise_multiplier: float,
-) -> tuple[plan_lib.Release, ...]:
-  """Describe the sampling and release of a local step of each client.
+) -> plan_lib.Release:
+  """Describe the sampling and release of a local step of a client.
 
   Args:
-    members: the clients.
-    batch_share: expected share of a client's examples in a batch (Poisson),
+    client: the rows.
+    batch_share: expected share of the client's examples in a batch (Poisson),
       rounded up to whole examples.
     least_batch: least expected examples of a batch.
     clip_norm: of the gradient of one example's expected log likelihood.
     noise_multiplier: z; 0 for no privacy.
   """
+  size = len(client.images)
+  batch = max(least_batch, math.ceil(batch_share * size))
+  stage = plan_lib.Poisson(min(1.0, batch / size))
   mechanism = plan_lib.Mechanism(
       clip_unit=LEVEL, clip_norm=clip_norm, noise_multiplier=noise_multiplier
   )
-
-  def release(client: Client) -> plan_lib.Release:
-    size = len(client.images)
-    batch = max(least_batch, math.ceil(batch_share * size))
-    stage = plan_lib.Poisson(min(1.0, batch / size))
-    return plan_lib.Release(
-        client.hierarchy, plan_lib.SamplingPlan((stage,)), mechanism
-    )
-
-  return tuple(map(release, members))
+  return plan_lib.Release(
+      client.hierarchy, plan_lib.SamplingPlan((stage,)), mechanism
+  )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

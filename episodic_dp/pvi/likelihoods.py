@@ -148,12 +148,10 @@ class VariationalLearner(learners.Learner):
   Attributes:
     likelihood: of an example.
     prior: where the parameters begin.
-    features: of an input.
   """
 
   likelihood: LogisticRegression
   prior: gaussian.MeanField
-  features: int
 
   adapts = False
 
@@ -167,7 +165,7 @@ class VariationalLearner(learners.Learner):
 
     return models.Model(
         self.init, apply, mixes_examples=False,
-        input_shape=(1, 1, self.features),
+        input_shape=(1, 1, self.likelihood.features),
     )
 
   def init(self, key: jax.Array) -> Params:

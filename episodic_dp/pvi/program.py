@@ -13,7 +13,6 @@ these (`worst`): parallel composition, although visits are adaptive
 
 from collections.abc import Sequence
 import dataclasses
-import functools
 import itertools
 import math
 import os
@@ -304,22 +303,10 @@ def score(
     examples: likelihoods.Examples,
 ) -> tuple[float, float]:
   """Return (accuracy, mean log likelihood) of public examples."""
-  found = _score(
-      learner.likelihood, posterior.natural, examples.inputs, examples.labels
-  )
-  return float(found[0]), float(found[1])
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _score(
-    likelihood: likelihoods.LogisticRegression,
-    q: Any,
-    inputs: jax.Array,
-    labels: jax.Array,
-) -> tuple[jax.Array, jax.Array]:
-  logs = likelihood.predict(q, inputs)
-  chosen = jnp.take_along_axis(logs, labels[:, None], axis=1)
-  return jnp.mean(jnp.argmax(logs, axis=1) == labels), chosen.mean()
+  logs = learner.likelihood.predict(posterior.natural, examples.inputs)
+  chosen = jnp.take_along_axis(logs, examples.labels[:, None], axis=1)
+  right = jnp.argmax(logs, axis=1) == examples.labels
+  return float(right.mean()), float(chosen.mean())
 
 
 def summary(spec: federation_lib.Spec, result: Result) -> str:

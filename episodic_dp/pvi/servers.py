@@ -315,9 +315,8 @@ def make_client_level_round(
   """
   check_release(release, remembers=True)
   mechanism = release.mechanism
-  noise_scale = 0.0
-  if mechanism.noise_multiplier:  # The clip norm may be infinite without.
-    noise_scale = mechanism.noise_multiplier * mechanism.clip_norm
+  z, clip_norm = mechanism.noise_multiplier, mechanism.clip_norm
+  noise_scale = z * clip_norm if z else 0.0  # Without, it may be infinite.
 
   def one(
       state: ClientLevelState, takes_part: Any, client: Any, factor: Any
@@ -326,7 +325,7 @@ def make_client_level_round(
     moved, local = visit(client, state.posterior, cavity)
     new = new_factor(local, cavity, factor, damping)
     change = gaussian.quotient(new, factor)
-    clipped = clipping.clip(change, mechanism.clip_norm).gradient
+    clipped = clipping.clip(change, clip_norm).gradient
     keep = functools.partial(jnp.where, takes_part)
     return (
         jax.tree.map(keep, moved, client),

@@ -133,11 +133,11 @@ def test_adult_is_read_as_it_was_published():
   data_dir = os.environ.get("EPISODIC_DP_DATA")
   if not data_dir:
     pytest.skip("EPISODIC_DP_DATA names no folder with the real data sets")
-  parts = adult.load(data_dir)
-  sizes = [len(p.labels) for p in (parts.train, parts.validation, parts.test)]
+  train, validation, test = adult.load(data_dir)
+  sizes = [len(part.labels) for part in (train, validation, test)]
   assert sizes == [29_305, 3256, 16_281]
-  np.testing.assert_allclose(parts.test.labels.mean(), 3846 / 16_281)
-  assert np.isfinite(parts.train.inputs).all()
-  assert np.abs(parts.train.inputs).max() <= 10
+  np.testing.assert_allclose(test.labels.mean(), 3846 / 16_281)
+  assert np.isfinite(train.inputs).all()
+  assert np.abs(train.inputs).max() <= 10
   with pytest.raises(FileNotFoundError, match="adult.data of UCI Adult"):
     adult.load("no_such_folder")

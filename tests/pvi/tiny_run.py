@@ -33,15 +33,18 @@ def members():
 def learner():
   """Of two features."""
   model = pvi.LogisticRegression(2)
-  return pvi.VariationalLearner(model, model.prior(1.0), 2)
+  return pvi.VariationalLearner(model, model.prior(1.0))
 
 
 @functools.cache
 def releases(owners):
   """Batches of half of the examples, z = 2."""
-  return federation.releases(
-      owners, batch_share=0.5, least_batch=1, clip_norm=1.0,
-      noise_multiplier=2.0,
+  return tuple(
+      federation.release(
+          owner, batch_share=0.5, least_batch=1, clip_norm=1.0,
+          noise_multiplier=2.0,
+      )
+      for owner in owners
   )
 
 
