@@ -57,7 +57,7 @@ def test_rows_are_encoded_by_the_schema_alone(tmp_path):
         (dict(classes=["ill", "ill"]), "schema.classes="),
         (dict(clients=["north", "north"]), "schema.clients="),
         (dict(colums={}), "schema.colums={}"),
-        (dict(label=None), "schema.label is missing"),
+        (dict(label=None), "schema.label"),
     ],
 )
 def test_what_does_not_fit_is_named(tmp_path, change, words):
