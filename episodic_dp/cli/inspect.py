@@ -5,8 +5,8 @@
 
 Prints the table of episodic-dp account and writes DIR/inspect.png: how each
 level is sampled and its epsilon, above some tasks of the public validation
-split where the data are at hand. --nodata leaves the tasks out: the rest needs
-the config alone (of your own data, the sizes that are listed in --data_dir).
+split where the data are at hand. The rest needs the config alone (of your own
+data, the sizes that are listed in --data_dir).
 """
 
 import pathlib
@@ -27,7 +27,6 @@ def define_flags() -> None:
   shared_flags.define_config()
   shared_flags.define_out("Folder for inspect.png.", required=True)
   shared_flags.define_data()
-  flags.DEFINE_bool("data", True, "Read the data, to show public tasks.")
 
 
 def main(values: flags.FlagValues) -> None:
@@ -38,14 +37,13 @@ def main(values: flags.FlagValues) -> None:
     result = costs.account(config)
   print(costs.table(result))
   tasks = None
-  if values.data:
-    try:
-      with phases.phase("drawing public tasks"):
-        tasks = inspection.public_tasks(
-            config, values.data_dir, values.download
-        )
-    except FileNotFoundError as e:
-      logging.info("no tasks are shown: %s", e)
+  try:
+    with phases.phase("drawing public tasks"):
+      tasks = inspection.public_tasks(
+          config, values.data_dir, values.download
+      )
+  except FileNotFoundError as e:
+    logging.info("no tasks are shown: %s", e)
   figure = inspection.draw(config.release, result["guarantees"], tasks)
   path = pathlib.Path(values.out) / inspection.FILE
   plotting.save(figure, path)

@@ -1,15 +1,16 @@
 """The command line of the inspection: one table and one figure."""
 
-CONFIG = "--config=glyphs:participants=2000000,steps=5"
+CONFIG = "--config=omniglot:steps=5"
 
 
-def test_it_prints_a_table_and_writes_the_figure(call, tmp_path):
+def test_it_prints_a_table_and_writes_the_figure(call, tmp_path, monkeypatch):
+  monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))  # Without the data.
   out = tmp_path / "new" / "folder"
-  done = call("inspect", CONFIG, "--nodata", f"--out={out}")
+  done = call("inspect", CONFIG, f"--out={out}")
   assert done.returncode == 0, done.stderr
   assert done.stdout.splitlines()[-1] == f"wrote {out}/inspect.png"
   assert [path.name for path in out.iterdir()] == ["inspect.png"]
-  for level in ("participant", "glyph", "drawing"):
+  for level in ("participant", "class", "image"):
     assert f"\n{level}" in done.stdout
 
 
