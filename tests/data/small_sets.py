@@ -61,14 +61,13 @@ def omniglot_files(root: pathlib.Path) -> None:
       for name in names:
         for drawer in range(DRAWINGS, 0, -1):
           paper = Image.fromarray(drawing(name, drawer))
-          z.writestr(
-              f"images_{part}/{name}/0001_{drawer:02d}.png", _png(paper)
-          )
+          place = f"images_{part}/{name}/0001_{drawer:02d}.png"
+          z.writestr(place, _encoded(paper, "PNG"))
 
 
-def _png(image: Image.Image) -> bytes:
+def _encoded(image: Image.Image, kind: str, **options: Any) -> bytes:
   buffer = io.BytesIO()
-  image.save(buffer, "PNG")
+  image.save(buffer, kind, **options)
   return buffer.getvalue()
 
 
@@ -102,11 +101,9 @@ def cifar_sheets(root: pathlib.Path) -> None:
       for images, (name, (_, own)) in zip(cifar_images(), CIFAR.items()):
         if own == part:
           sheet = images.reshape(2, 3, 32, 32, 3).transpose(0, 2, 1, 3, 4)
-          buffer = io.BytesIO()
-          Image.fromarray(sheet.reshape(64, 96, 3)).save(
-              buffer, "WEBP", lossless=True
-          )
-          z.writestr(f"{name}.webp", buffer.getvalue())
+          grid = Image.fromarray(sheet.reshape(64, 96, 3))
+          content = _encoded(grid, "WEBP", lossless=True)
+          z.writestr(f"{name}.webp", content)
 
 
 def cifar_binary(root: pathlib.Path) -> None:
@@ -128,9 +125,8 @@ def cifar_binary(root: pathlib.Path) -> None:
 def picture(name: str, kind: str, size: int = 84) -> bytes:
   """Return a picture of its own colour for each name, as a file."""
   colour = np.frombuffer(hashlib.sha256(name.encode()).digest()[:3], np.uint8)
-  buffer = io.BytesIO()
-  Image.new("RGB", (size, size), tuple(colour.tolist())).save(buffer, kind)
-  return buffer.getvalue()
+  image = Image.new("RGB", (size, size), tuple(colour.tolist()))
+  return _encoded(image, kind)
 
 
 def mini_zips(root: pathlib.Path) -> None:

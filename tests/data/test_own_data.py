@@ -199,11 +199,16 @@ def test_trees_that_hold_a_record_twice_or_nowhere_are_refused(
     survey(folder)
 
 
-def test_levels_fit_the_depth(folder):
-  with pytest.raises(ValueError, match="1 folders deep.*levels=class/image$"):
-    survey(folder, levels=("group", "class", "image"))
-  with pytest.raises(ValueError, match="'episode' is not allowed"):
-    survey(folder, levels=("episode", "image"))
+@pytest.mark.parametrize(
+    "levels, text",
+    [
+        (("group", "class", "image"), "1 folders deep.*levels=class/image$"),
+        (("episode", "image"), "'episode' is not allowed"),
+    ],
+)
+def test_levels_fit_the_depth(folder, levels, text):
+  with pytest.raises(ValueError, match=text):
+    survey(folder, levels=levels)
 
 
 # Tables -----------------------------------------------------------------------
