@@ -295,14 +295,13 @@ class RunConfig:
 
   def as_json(self) -> dict[str, Any]:
     """Return every field as plain data for JSON; infinity is "inf"."""
-    result: dict[str, Any] = plain.to_plain(self)
-    return result
+    return dict(plain.to_plain(self))
 
 
 def _largest_delta(units: int) -> float:
   """Return the largest power of ten below 1 / (10 n)."""
-  power = len(str(10 * units))  # 10**power is above 10 n.
-  return float(f"1e-{power}")
+  # 10**digits is above 10 n.
+  return float(f"1e-{len(str(10 * units))}")
 
 
 def as_mapping(config: Source) -> dict[str, Any]:
