@@ -29,7 +29,6 @@ import numpy as np
 
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting.profiles import counts as counts_lib
-from episodic_dp.accounting.profiles import random_count
 from episodic_dp.plan import sampler_error
 
 
@@ -40,16 +39,18 @@ class Paths(NamedTuple):
     sizes: int64[paths, level + 1], the children that share the unit's parent.
     own: int64[paths, level + 1], the most clip units that are drawn under the
       unit (1 at the clip level and below).
-    others: int64[paths, level + 1], the most under any one of its siblings.
-    filled: float64[paths], the probability that the last unit, once drawn,
-      brings anything: a clip unit or, inside one, an example. An upper bound,
-      above 0.
+    others: int64[paths, level + 1], the most under any one of its siblings, or
+      -1 where there is none.
+    drawn: int64[paths, level + 1], the most under all siblings that can be
+      drawn with it; 0 unless it is asked for.
+    last: arrays of the last unit, [paths] each.
   """
 
   sizes: np.ndarray
   own: np.ndarray
   others: np.ndarray
-  filled: np.ndarray
+  drawn: np.ndarray
+  last: Sequence[np.ndarray]
 
 
 def exchanges(stage: plan_lib.Stage, size: int) -> bool:
@@ -66,12 +67,12 @@ def moved(
     stage: that draws the unit.
     size: the children it draws from, the unit among them.
     own: the most clip units under the unit.
-    others: the most under any one of its siblings.
+    others: the most under any one of its siblings, or -1.
     inside: whether the unit lies inside one clip unit.
   """
   if inside:
     return 2.0
-  return float(own + (others if exchanges(stage, size) else 0))
+  return float(own + (max(others, 0) if exchanges(stage, size) else 0))
 
 
 def clip_units_below(
@@ -157,48 +158,36 @@ def _log_empty(
   return _most(hierarchy, stage, level + 1, below)
 
 
-def siblings(
-    hierarchy: plan_lib.Hierarchy,
-    stage: plan_lib.Stage,
-    level: int,
-    values: np.ndarray,
+def _siblings(
+    hierarchy: plan_lib.Hierarchy, level: int, values: np.ndarray, most: float
 ) -> tuple[np.ndarray, np.ndarray]:
   """Sum the values of every unit's drawn siblings, and find their largest.
 
   Args:
-    hierarchy: the tree.
-    stage: of the level.
+    hierarchy: a ragged tree.
     level: the units'.
-    values: int64[units], or int64[1] for a regular hierarchy.
+    values: int64[units].
+    most: how many units of a family are drawn, at most.
 
   Returns:
-    Two float64 arrays of the shape of `values`: the largest sum over siblings
-    that can be drawn with the unit; the largest value of a sibling, or -1.
+    Two int64[units]: the largest sum over siblings that can be drawn with the
+    unit; the largest value of a sibling, or -1.
   """
-  family = hierarchy.child_counts(level)
-  drawn = family
-  if isinstance(stage, plan_lib.FixedSize):
-    drawn = np.minimum(family, stage.n)
-  if hierarchy.sizes is not None:
-    largest = np.where(family > 1, values, -1)
-    return (drawn - 1.0) * values, largest.astype(float)
-  parents = hierarchy.parents(level)
+  parents, family = hierarchy.parents(level), hierarchy.child_counts(level)
+  drawn = np.minimum(family, most).astype(np.int64)
   order = np.lexsort((-values, parents))
   starts = np.cumsum(family) - family
   rank = np.empty(values.size, np.int64)
   rank[order] = np.arange(values.size) - starts[parents]
-  falling = values[order].astype(float)
-  sums = np.concatenate([[0.0], np.cumsum(falling)])
+  falling = values[order]
+  sums = np.concatenate([[0], np.cumsum(falling)])
   first, many = starts[parents], drawn[parents]
   own = np.where(rank < many, values, falling[first + many - 1])
   second = falling[np.minimum(first + 1, values.size - 1)]
+  second = np.where(family[parents] > 1, second, -1)
   return (
       sums[first + many] - sums[first] - own,
-      np.where(
-          rank > 0,
-          falling[first],
-          np.where(family[parents] > 1, second, -1.0),
-      ),
+      np.where(rank > 0, falling[first], second),
   )
 
 
@@ -214,7 +203,11 @@ def tasks_touched(classes: int, way: int) -> int:
 
 
 def paths(release: plan_lib.Release, level: int) -> Paths:
-  """List the distinct paths to the units of a level."""
+  """List the distinct paths to the units of a level.
+
+  `last` is the probability that the last unit, once drawn, brings anything: a
+  clip unit or, inside one, an example. An upper bound, above 0.
+  """
   hierarchy, plan, clip = release.hierarchy, release.plan, release.clip_level
   episode = plan.episode
   if episode is not None and episode.form != "unit":
@@ -226,48 +219,61 @@ def paths(release: plan_lib.Release, level: int) -> Paths:
     ]
     own = np.tile(np.asarray(counts, np.int64), (len(sizes), 1))
     # A block of classes is exchanged for another in its own place.
-    return Paths(sizes, own, own, np.ones(len(sizes)))
+    return Paths(sizes, own, own, 0 * own, [np.ones(len(sizes))])
   target = clip if level <= clip else hierarchy.depth - 1
   filled = -np.expm1(
       -np.asarray(_log_empty(hierarchy, plan, target, level), float)
   )
   filled = np.where(filled > 0, filled, 1.0)
-  return _counted_paths(release, level, filled)
+  if filled.ndim > 0:
+    return _counted_paths(release, level, [filled])
+  found = _counted_paths(release, level)
+  return found._replace(last=[np.full(len(found.sizes), filled)])
 
 
 def _counted_paths(
-    release: plan_lib.Release, level: int, filled: np.ndarray
+    release: plan_lib.Release,
+    level: int,
+    last: Sequence[np.ndarray] = (),
+    *,
+    sums: bool = False,
 ) -> Paths:
-  """Count clip units on the paths; filled: float64[units] or a number."""
+  """Count clip units on the distinct paths to a level.
+
+  Args:
+    release: what a step samples.
+    level: of the last units.
+    last: arrays [units] (or [1] for a regular hierarchy) that distinguish them.
+    sums: whether to count what siblings draw together.
+  """
   hierarchy, plan, clip = release.hierarchy, release.plan, release.clip_level
-  regular = hierarchy.sizes is not None
-  sizes, own, others = (np.zeros((1, 0), np.int64) for _ in range(3))
+  table = [np.zeros((1, 0), np.int64) for _ in range(4)]
   ids = np.zeros(1, np.int64)  # The row of each unit of the level above.
   for j in range(level + 1):
-    counts = hierarchy.child_counts(j)
-    by_unit = j < clip or (j == level and filled.ndim > 0)
+    counts, extra = hierarchy.child_counts(j), last if j == level else ()
+    most = getattr(plan.stages[j], "n", math.inf)
     below = clip_units_below(hierarchy, plan, clip, j)
-    if by_unit and not regular:
+    by_unit = hierarchy.sizes is None and (j < clip or bool(extra) or sums)
+    if by_unit:
       parents = hierarchy.parents(j)
-      _, other = siblings(hierarchy, plan.stages[j], j, below)
-      other = np.maximum(other, 0).astype(np.int64)
+      drawn, other = _siblings(hierarchy, j, below, most)
     else:  # The units of a family are alike: one row for all of them.
       parents = np.flatnonzero(counts)
-      below = below[: parents.size]
-      other = below * (counts[parents] > 1)
-    columns = [ids[parents], counts[parents], below, other]
-    if j == level and filled.ndim > 0:
-      columns.append(filled)
-    first, which = _distinct(columns)
-    above, size, below, other = (c[first] for c in columns[:4])
-    sizes = np.column_stack([sizes[above], size])
-    own = np.column_stack([own[above], below])
-    others = np.column_stack([others[above], other])
+      below, family = below[: parents.size], counts[parents]
+      drawn = ((np.minimum(family, most) - 1) * below).astype(np.int64)
+      other = np.where(family > 1, below, -1)
+    columns = [counts[parents], below, other, drawn if sums else 0 * drawn]
+    first, which = _distinct([ids[parents], *columns, *extra])
+    above = ids[parents][first]
+    table = [
+        np.column_stack([rows[above], column[first]])
+        for rows, column in zip(table, columns)
+    ]
     ids = which
-    if not (by_unit or regular):
+    if not by_unit and hierarchy.sizes is None:
       ids = np.repeat(which, counts[parents])
-  last = columns[4][first] if filled.ndim > 0 else np.full(len(sizes), filled)
-  return Paths(sizes, own, others, last)
+  sizes, own, others, drawn = table
+  return Paths(sizes, own, others, drawn, [column[first] for column in last])
 
 
 def _distinct(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -315,8 +321,9 @@ def merge(
 
 # Random numbers of clip units ------------------------------------------------
 
-# More kinds of units than these are merged, where they draw random numbers.
-_MAX_ROWS = 6
+# More kinds of units than these are merged, where they draw random numbers, and
+# more values of a number are rounded up to fewer.
+_MAX_ROWS, _MAX_NUMBERS = 6, 320
 
 
 def draws_random_number(
@@ -356,13 +363,13 @@ class RandomPath:
 
   rates: tuple[float, ...]
   others: tuple[float, ...]
-  number: random_count.Number
-  instead: random_count.Number
+  number: counts_lib.Counts
+  instead: counts_lib.Counts
 
   @property
   def is_constant(self) -> bool:
     """Return whether the unit always draws the same number."""
-    return len(self.number.values) == len(self.instead.values) == 1
+    return self.number.values.size == self.instead.values.size == 1
 
 
 class _Families(NamedTuple):
@@ -433,25 +440,39 @@ def _other_numbers(
 
 def random_paths(release: plan_lib.Release, k: int) -> list[RandomPath]:
   """List a few random paths such that every unit is below one of them."""
+  hierarchy, stages = release.hierarchy, release.plan.stages[: k + 1]
   families = _families(release, k)
-  numbers = [random_count.Number.of(number) for number in families.numbers]
-  sizes, others, own, instead = _columns(release, k, families.kind)
+  # What may take the unit's place is of the largest kind among its siblings.
+  if hierarchy.sizes is None:
+    _, largest = _siblings(hierarchy, k, families.kind, math.inf)
+  else:
+    largest = np.where(hierarchy.child_counts(k) > 1, families.kind, -1)
+  found = _counted_paths(release, k, [families.kind, largest], sums=True)
   rates = np.stack(
-      [release.plan.stages[j].rate(sizes[:, j]) for j in range(k + 1)], axis=1
+      [stage.rate(found.sizes[:, j]) for j, stage in enumerate(stages)], axis=1
   )
+  most = np.asarray([getattr(stage, "n", math.inf) for stage in stages])
+  exchanged = found.sizes > most
+  # Where the path breaks, the siblings of all stages below differ too.
+  below = found.drawn.sum(axis=1, keepdims=True) - found.drawn.cumsum(axis=1)
+  others = below + np.where(exchanged, np.maximum(found.others, 0), 0)
+  own, instead = found.last[0], np.where(exchanged[:, k], found.last[1], -1)
   table = np.unique(
-      np.column_stack([rates, others, own, instead]), axis=0
+      np.column_stack([rates, others[:, :k], own, instead]), axis=0
   ).tolist()
   # A row of larger rates, counts and kinds has the larger profile.
   kept = front([tuple(row) for row in table])
   merged = merge(kept, _MAX_ROWS)
+  numbers = [
+      counts_lib.coarser(number, _MAX_NUMBERS) for number in families.numbers
+  ]
   return [
       RandomPath(
           rates=row[: k + 1],
           others=row[k + 1 : -2],
           number=numbers[int(row[-2])],
           instead=(
-              numbers[int(row[-1])] if row[-1] >= 0 else random_count.NOTHING
+              numbers[int(row[-1])] if row[-1] >= 0 else counts_lib.constant(0)
           ),
       )
       for row in merged
@@ -524,40 +545,3 @@ def _drawn(
       part = counts_lib.times(number, many)
     total = counts_lib.added(total, part)
   return total
-
-
-def _columns(
-    release: plan_lib.Release, k: int, kind: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-  """Compute the columns of every unit of level k (one, if all are alike).
-
-  Returns:
-    float64[units, k + 1] sizes of the families on the path; float64[units, k]
-    counts of other clip units that differ where the path breaks; the kind of
-    the unit's own family; the largest of what may take its place, or -1.
-  """
-  hierarchy, plan = release.hierarchy, release.plan
-  sizes, others = np.zeros((1, 0)), np.zeros((1, 0))
-  for j in range(k + 1):
-    stage, family = plan.stages[j], hierarchy.child_counts(j)
-    most = clip_units_below(hierarchy, plan, release.clip_level, j)
-    drawn, largest = siblings(hierarchy, stage, j, most)
-    if hierarchy.sizes is None:
-      sizes, others = (
-          np.repeat(part, family, axis=0) for part in (sizes, others)
-      )
-      family = np.repeat(family, family)
-    # Where the path breaks above, this unit's siblings differ too.
-    others = others + drawn[:, None]
-    sizes = np.column_stack([sizes, family])
-    if j < k:
-      replaced = np.zeros(family.size)
-      if isinstance(stage, plan_lib.FixedSize):
-        replaced = np.where(family > stage.n, largest, 0.0)
-      others = np.column_stack([others, replaced])
-  instead = np.full(len(sizes), -1.0)
-  own = plan.stages[k]
-  if isinstance(own, plan_lib.FixedSize):
-    _, largest = siblings(hierarchy, own, k, kind)
-    instead = np.where(sizes[:, -1] > own.n, largest, -1.0)
-  return sizes, others, kind.astype(float), instead

@@ -202,7 +202,6 @@ def compose_guarantee(
   runs = sensitivity.routes(entries, level)
   inclusion = max(sensitivity.inclusion_rate(r, level) for r in releases)
   error = sensitivity.sampler_error(entries)
-  units: unit_profile.UnitProfiles = ()
   values: dict[str, float]
   name = chosen.name
   if replaced:
@@ -216,11 +215,11 @@ def compose_guarantee(
     values = dict.fromkeys(map(str, amplification.DIRECTIONS), value)
     relation, direction = f"replace one {level}", "both"
   elif group == 1:
-    values, units = _best(chosen, runs, delta, epsilon, error)
+    values = _best(chosen, runs, delta, epsilon, error)
     relation = f"add or remove one {level}"
   else:
     _check_group(entries, level, group)
-    values, units = _of_group(chosen, runs, group, delta, epsilon, error)
+    values = _of_group(chosen, runs, group, delta, epsilon, error)
     relation = f"add or remove up to {group} units of level '{level}' together"
   if not replaced:
     direction = max(values, key=lambda d: values[d])
@@ -248,7 +247,6 @@ def compose_guarantee(
       ),
       steps=sum(int(e.steps) for e in entries),
       inclusion_rate=inclusion,
-      unit_profiles=units,
       caveat=" ".join(dict.fromkeys(caveats)),
       assumptions=tuple(dict.fromkeys(assumed)),
   )
@@ -260,24 +258,22 @@ def _best(
     delta: float | None,
     epsilon: float | None,
     error: sampler_error.SamplerError,
-) -> tuple[dict[str, float], unit_profile.UnitProfiles]:
+) -> dict[str, float]:
   """Find the least bound among the ways to compose a run.
 
   Returns:
-    Direction -> epsilon at delta (or delta at epsilon), and the profiles that
-    were composed; infinity (or 1) and () where there is no way.
+    Direction -> epsilon at delta (or delta at epsilon); infinity (or 1) where
+    there is no way.
   """
   nothing = math.inf if epsilon is None else 1.0
   values: dict[str, float] = dict.fromkeys(amplification.DIRECTIONS, nothing)
-  units: unit_profile.UnitProfiles = ()
   tried = [(run, _charged(error, run)) for run in runs]
   for run, charged in tried:
     found: dict[str, float] = {
         d: _largest(accountant, run, d, delta, epsilon, charged)
         for d in amplification.DIRECTIONS
     }
-    if not units or max(found.values()) < max(values.values()):
-      values, units = found, _units(run)
+    values = min(found, values, key=lambda v: max(v.values()))
     simpler = _at_most(run)
     if simpler != run and max(found.values()) >= nothing:
       # `unmatched` is that of one family: a unit may lie in several.
@@ -285,7 +281,7 @@ def _best(
       tried.append((simpler, dataclasses.replace(
           error, unmatched=families * error.unmatched
       )))
-  return values, units
+  return values
 
 
 def _largest(
@@ -388,7 +384,7 @@ def _of_group(
     delta: float | None,
     epsilon: float | None,
     error: sampler_error.SamplerError,
-) -> tuple[dict[str, float], unit_profile.UnitProfiles]:
+) -> dict[str, float]:
   """Bound the cost of a group by that of its units, one after another.
 
   If (e, d) holds for each of k links of a chain of neighbours, the ends of the
@@ -397,19 +393,19 @@ def _of_group(
   """
   if epsilon is not None:
     one = float(epsilon) / group
-    values, units = _best(accountant, runs, None, one, error)
+    values = _best(accountant, runs, None, one, error)
     links = math.exp(min(_log_links(one, group), 700.0))
-    return {d: min(1.0, v * links) for d, v in values.items()}, units
+    return {d: min(1.0, v * links) for d, v in values.items()}
   assert delta is not None
   guess = 0.0
   while True:
     share = delta * math.exp(-min(_log_links(guess, group), 700.0))
     if share < _LEAST_SHARE:
-      return dict.fromkeys(amplification.DIRECTIONS, math.inf), ()
-    values, units = _best(accountant, runs, share, None, error)
+      return dict.fromkeys(amplification.DIRECTIONS, math.inf)
+    values = _best(accountant, runs, share, None, error)
     found = max(values.values())
     if found <= guess or math.isinf(found):
-      return {d: group * v for d, v in values.items()}, units
+      return {d: group * v for d, v in values.items()}
     guess = found * (1 + _SLACK)
 
 
@@ -477,7 +473,7 @@ def epsilon(
     p: the unit's own rate inside its parent.
     distances: (d_a, d_b) in noise standard deviations: how far the released sum
       is from both others when the parent is not chosen, and with the unit
-      against without it. One number stands for both.
+      against without it. One number gives both.
     steps: T, at least 1.
     delta: in (0, 1).
     direction: "remove" or "add"; None for the larger.

@@ -86,7 +86,7 @@ class Ledger:
     Args:
       release: what each of them sampled and released.
       steps: how many, at least 1.
-      continued: whether they go on with the passes of the last entry, which is
+      continued: whether they continue the passes of the last entry, which is
         of the same plan: True for the next steps of the same run, under the
         same key, False for passes that start anew. Plans with
         `RandomAllocation` must say it, for others it changes nothing.
@@ -97,14 +97,14 @@ class Ledger:
 
     Raises:
       PlanError: steps out of range, or nothing of this plan to continue, or a
-        plan with passes and no word on whether they go on.
+        plan with passes without `continued`.
     """
     new = _entry(release, steps)
     in_passes = isinstance(release.plan.stages[0], plan_lib.RandomAllocation)
     if in_passes and continued is None:
       raise plan_lib.PlanError(
           f"{release.plan.stages[0]} uses every unit once in a pass, and"
-          " nothing says whether these steps go on with the pass of the last"
+          " nothing says whether these steps continue the pass of the last"
           " entry: write add(release, steps, continued=True) if they do, and"
           " continued=False if they start a new one"
       )

@@ -7,24 +7,19 @@ clip units, so that their sum is constant. With t the output is P, without it
 (or with its gradients turned round) Q. The best of these data sets is composed.
 
 One step. The line is cut into cells: merging outcomes loses information and
-adds none. The losses ln P/Q of cells are moved to the points k h of a grid,
-each in parts to both of its neighbours, the larger part to the nearer: this
-costs of second order in h, where rounding each down would cost h / 2 a step.
-Outcomes that are merged at a point may be called a loss of k h if their ratio
-P/Q is not below e^(k h). Let a cell between two neighbouring points give masses
-(P_1, Q_1) to its lower point, P_1 >= e^(k h) Q_1, and (P_2, Q_2) to its upper
-one, P_2 < e^((k + 1) h) Q_2. With A_k = P_1 - e^(k h) Q_1 and
-B_k = e^((k + 1) h) Q_2 - P_2 the point k is right if B_(k-1) <= A_k, about an
-equality where the density is even. Where it fails, a share 1 - A_k / B_(k-1) of
-what the cell below gives the point goes to that cell's lower point instead,
-which only raises the ratio there.
+adds none. Masses of P are rounded down and those of Q up.
 
-T steps are powers of the Fourier transform. Its rounding errors and what falls
-outside of the window (and is folded back in) are bounded and taken off.
+T steps. The losses ln P/Q of cells are rounded to the nearest points of a
+lattice, and their sum is a power of a Fourier transform. The rounding errors of
+the steps are independent and lie in an interval of the lattice's spacing h, so
+that by Hoeffding's inequality their sum is below its mean by more than
+h sqrt(T ln(1 / t) / 2) with probability t at most. The sums are shifted by
+both; t, the transform's rounding errors and what falls outside of its window
+(and is folded back in) are taken off.
 
 A pass of T steps of random allocation is one step here: under Q its ratio P/Q
-is (X_1 + ... + X_T) / T for the ratios X_i of its steps, whose lattice is
-merged in the same way.
+is (X_1 + ... + X_T) / T for the ratios X_i of its steps, which are added up in
+the same way.
 """
 
 from collections.abc import Iterator
@@ -43,11 +38,11 @@ from episodic_dp.accounting.guarantee import check
 from episodic_dp.accounting.profiles import counts
 from episodic_dp.plan import sampler_error
 
-# Cells of one step: to choose a data set, and for its bound.
-_COARSE, _FINE = 1 << 9, 1 << 14
-# Points of the losses' grid in the widest window, and of one step.
-_WINDOW, _POINTS = 1 << 19, 1 << 13
-# Probability outside of the window at either end, and of cells left out.
+# Cells of one step, and points of the window of a sum: to choose a data set,
+# and for its bound.
+_COARSE, _FINE = (1 << 9, 1 << 15), (1 << 14, 1 << 20)
+# Probability outside of the window at either end, and of rounding errors that
+# add up to more than is taken off; probability of cells left out.
 _TAIL, _SMALLEST = 1e-15, 1e-300
 _REACH, _NEAR, _MACHINE = 37.0, 7.5, 2.0**-52
 # Data sets that are computed on fine cells, and paths that are looked at.
@@ -62,6 +57,20 @@ class _Pair(NamedTuple):
   means: np.ndarray
   larger: np.ndarray
   smaller: np.ndarray
+
+
+class _Losses(NamedTuple):
+  """Losses ln P/Q, none above the true one, and their probabilities under P.
+
+  Attributes:
+    values: float64[n].
+    probs: float64[n].
+    wrong: the probability that this is not so.
+  """
+
+  values: np.ndarray
+  probs: np.ndarray
+  wrong: float = 0.0
 
 
 def lower_bound(
@@ -105,22 +114,19 @@ def lower_bound(
     return 0.0
   a_step = sampler_error.sampling_error(release.hierarchy, release.plan)
   error = a_step.times(steps)
+
+  def bound(pair: _Pair, turned: bool, size: tuple[int, int]) -> float:
+    return _value(pair, turned, steps, passes, delta, epsilon, error, size)
+
   ranked = []
   for pair in _pairs(release, k, replaced):
-    for p, q in ((pair.larger, pair.smaller), (pair.smaller, pair.larger)):
-      one = _Pair(pair.means, p, q)
-      value = _value(one, p is pair.smaller, steps, passes, delta, epsilon,
-                     error, _COARSE)
-      ranked.append((value, one, p is pair.smaller))
+    turned = _Pair(pair.means, pair.smaller, pair.larger)
+    ranked.append((bound(pair, False, _COARSE), pair, False))
+    ranked.append((bound(turned, True, _COARSE), turned, True))
   ranked.sort(key=lambda row: -row[0])
-  return max(
-      (
-          max(value, _value(one, turned, steps, passes, delta, epsilon, error,
-                            _FINE))
-          for value, one, turned in ranked[:_FINALISTS]
-      ),
-      default=0.0,
-  )
+  values = [value for value, _, _ in ranked[:1]]
+  values += [bound(*row[1:], _FINE) for row in ranked[:_FINALISTS]]
+  return max(values, default=0.0)
 
 
 # Data sets --------------------------------------------------------------------
@@ -280,34 +286,33 @@ def _value(
     delta: float | None,
     epsilon: float | None,
     error: sampler_error.SamplerError,
-    cells: int,
+    size: tuple[int, int],
 ) -> float:
   """Bound epsilon (or delta) of one data set in one direction."""
+  cells, points = size
   if passes is not None:
-    losses, probs = _of_pass(pair, turned, passes.steps, cells)
+    found = _of_pass(pair, turned, passes.steps, cells, points)
     steps //= passes.steps
+  elif (pair.larger > 0).sum() == (pair.smaller > 0).sum() == 1:
+    return _of_gaussian(pair, steps, delta, epsilon)
   else:
-    if (pair.larger > 0).sum() == (pair.smaller > 0).sum() == 1:
-      return _of_gaussian(pair, steps, delta, epsilon)
-    losses, probs = _losses(pair, cells)
-  lost = error.tails
+    found = _losses(pair, cells)
+  lost = error.tails + steps * found.wrong
   if steps > 1:
-    composed = _power(losses, probs, steps, cells)
-    if composed is None:
-      return 0.0
-    losses, probs, lost = composed[0], composed[1], lost + composed[2]
+    found = _summed(found.values, found.probs, steps, points)
+    lost += found.wrong
 
   def reached(at: float) -> float:
-    slack = 2 * error.log_ratio + steps * 2 * _ROUNDING
-    some = losses > at + slack
-    sum_ = -float(probs[some] @ np.expm1(at + slack - losses[some]))
+    start = at + 2 * error.log_ratio + steps * 2 * _ROUNDING
+    some = found.values > start
+    sum_ = -float(found.probs[some] @ np.expm1(start - found.values[some]))
     charge = (1 + math.exp(min(at, 700.0))) * lost if lost else 0.0
     return sum_ * math.exp(-error.log_ratio) - charge
 
   if epsilon is not None:
     return max(reached(float(epsilon)), 0.0)
   assert delta is not None
-  low, high = 0.0, max(float(losses.max()), 0.0)
+  low, high = 0.0, max(float(found.values.max()), 0.0)
   if reached(low) < delta:
     return 0.0
   while high - low > 1e-7 * high:
@@ -327,9 +332,7 @@ def _of_gaussian(
   return found * (1 - 1e-8)
 
 
-def _losses(
-    pair: _Pair, cells: int, reach: float = _REACH
-) -> tuple[np.ndarray, np.ndarray]:
+def _losses(pair: _Pair, cells: int, reach: float = _REACH) -> _Losses:
   """Compute ln P/Q of cells, rounded down, and their probabilities under P."""
   low, high = pair.means.min() - reach, pair.means.max() + reach
   edges = np.linspace(low, high, cells + 1)
@@ -337,7 +340,7 @@ def _losses(
   q = _masses(pair.means, pair.smaller, edges) * (1 + _ROUNDING)
   some = p > _SMALLEST
   q = np.maximum(q[some], 1e-290)
-  return np.log(p[some]) - np.log(q), p[some]
+  return _Losses(np.log(p[some]) - np.log(q), p[some])
 
 
 def _masses(
@@ -352,149 +355,84 @@ def _masses(
   return total
 
 
-def _power(
-    losses: np.ndarray, probs: np.ndarray, steps: int, cells: int
-) -> tuple[np.ndarray, np.ndarray, float] | None:
-  """Compose steps: losses, probabilities, and what these may be wrong by."""
-  mean = float(probs @ losses)
-  spread = math.sqrt(float(probs @ (losses - mean) ** 2))
-  if not spread:
-    return None
-  h = max(spread / 64, 40 * spread * math.sqrt(steps) / _WINDOW)
-  h = max(h, float(np.ptp(losses)) / _WINDOW, 0.0)
-  if cells == _COARSE:
-    h *= 16
-  cell = np.floor(losses / h).astype(np.int64)
-  # Never negative: rounding may put a loss next to its cell.
-  above = np.clip(losses - cell * h, 0.0, h)
-  first, probs = _gathered(
-      cell, probs, 1 - above / h,
-      # Differences of nearby numbers: their rounding is about 1e-16 / h.
-      -probs * np.expm1(-above) * (1 - 1e-9),
-      probs * np.expm1(h - above) * (1 + 1e-9),
-  )
-  found = _convolved(first, probs, h, steps)
-  if found is None:
-    return None
-  places, values, lost = found
-  return places * h, np.maximum(values, 0.0), lost
-
-
-def _gathered(
-    cell: np.ndarray,
-    probs: np.ndarray,
-    share: np.ndarray,
-    surplus: np.ndarray,
-    wanted: np.ndarray,
-) -> tuple[int, np.ndarray]:
-  """Merge outcomes at points that have no less than they stand for.
+def _summed(
+    values: np.ndarray, probs: np.ndarray, copies: int, points: int,
+    *, up: bool = False,
+) -> _Losses:
+  """Add up independent copies on a lattice.
 
   Args:
-    cell: int64[n], the point below each outcome.
-    probs: float64[n], what is merged.
-    share: float64[n], how much of it goes to that point; the rest to the next.
-    surplus: float64[n], by how much all of it is more than that point needs.
-    wanted: float64[n], by how much all of it is less than the next one needs.
-
-  Returns:
-    The first point, and the probabilities of it and the points that follow.
+    values: float64[n], one copy.
+    probs: float64[n], above 0.
+    copies: at least 1.
+    points: of the lattice, about.
+    up: sums are no less than the true ones, instead of no more.
   """
-  first = int(cell.min())
-  cell = cell - first
-  size = int(cell.max()) + 2
-  a = np.bincount(cell, share * surplus, size)
-  b = np.bincount(cell, (1 - share) * wanted, size)
-  given = np.bincount(cell, (1 - share) * probs, size)
-  with np.errstate(divide="ignore", invalid="ignore"):
-    back = np.where(b[:-1] > 0, 1 - a[1:] / b[:-1], 0.0)
-  back = np.maximum(back, 0.0) * given[:-1]
-  result = np.bincount(cell, share * probs, size)
-  result[:-1] += back
-  result[1:] += given[:-1] - back
-  return first, result
-
-
-def _convolved(
-    first: int, probs: np.ndarray, h: float, times: int
-) -> tuple[np.ndarray, np.ndarray, float] | None:
-  """Convolve probabilities of the points (first + i) h with themselves.
-
-  Returns:
-    Points, their probabilities, and a bound on errors; None where the points
-    are too many.
-  """
-  some = np.flatnonzero(probs)
-  at = (first + some) * h
+  values, probs = values[probs > 0], probs[probs > 0]
   total = float(probs.sum())
-  mean = float(probs @ ((first + np.arange(probs.size)) * h)) / total
-  variance = float(probs[some] @ (at - mean) ** 2) / total
-  deviation = math.sqrt(variance * times) or h
-  ends = []
-  for sign in (-1, 1):
-    bounds = [
-        # Chernoff's, at a few exponents.
-        (
-            times * float(special.logsumexp(
-                np.log(probs[some]) + sign * s / deviation * (at - mean)
-            ))
-            - math.log(_TAIL)
-        ) / s * deviation
-        for s in np.exp2(np.arange(-4, 6))
-    ]
-    ends.append(times * mean + sign * min(bounds))
-  lowest = max(math.floor(ends[0] / h), times * first)
-  highest = min(math.ceil(ends[1] / h), times * (first + probs.size - 1))
-  if not 0 <= highest - lowest <= 8 * _WINDOW:  # Or beyond exact numbers.
-    return None
-  size = 1 << max(highest - lowest + 1, 2).bit_length()
-  folded = np.bincount((first + np.arange(probs.size)) % size, probs, size)
-  circle = fft.irfft(fft.rfft(folded) ** times, size)
-  places = np.arange(lowest, highest + 1)
-  wrong = 2 * _TAIL + times * 8 * math.log2(size) * _MACHINE
-  return places, circle[places % size], wrong
+  mean = float(probs @ values) / total
+  centred = values - mean
+  deviation = math.sqrt(copies * float(probs @ centred**2) / total)
+  if not deviation:
+    return _NOTHING
+  # Chernoff's bounds on both ends of the sum, at a few exponents.
+  exponent = np.exp2(np.arange(-4, 6)) / deviation
+  low, high = (
+      sign * min(
+          (copies * _log_moment(centred, probs, sign * t) - math.log(_TAIL)) / t
+          for t in exponent.tolist()
+      )
+      for sign in (-1, 1)
+  )
+  h = (high - low) / points
+  places = np.rint(centred / h).astype(np.int64)
+  shift = copies * float(probs @ (centred - h * places)) / total
+  # One more h: under P one step of a pass has another mean error.
+  margin = h * (1 + math.sqrt(copies * -math.log(_TAIL) / 2))
+  at = np.arange(
+      math.floor((low - shift - margin) / h),
+      math.ceil((high - shift + margin) / h) + 1,
+  )
+  size = 1 << at.size.bit_length()
+  folded = np.bincount(places % size, probs, size)
+  circle = fft.irfft(fft.rfft(folded) ** copies, size)
+  return _Losses(
+      at * h + copies * mean + shift + (margin if up else -margin),
+      np.maximum(circle[at % size], 0.0),
+      5 * _TAIL + copies * 8 * math.log2(size) * _MACHINE,
+  )
+
+
+def _log_moment(values: np.ndarray, probs: np.ndarray, t: float) -> float:
+  """Compute ln of the sum of probs * exp(t values)."""
+  return float(special.logsumexp(t * values, b=probs))
+
+
+_NOTHING = _Losses(np.zeros(1), np.ones(1))
 
 
 def _of_pass(
-    pair: _Pair, turned: bool, steps: int, cells: int
-) -> tuple[np.ndarray, np.ndarray]:
-  """Compute the losses of a pass, rounded down, and their probabilities.
+    pair: _Pair, turned: bool, steps: int, cells: int, points: int
+) -> _Losses:
+  """Compute the losses of a pass.
 
   In the direction "add" (`turned`) the pair is given with its parts exchanged.
   """
   if turned:
     pair = _Pair(pair.means, pair.smaller, pair.larger)
   # Outcomes that are left out only lower the divergence.
-  losses, p = _losses(pair, cells, _NEAR)
-  q = p * np.exp(-losses)
-  ratio = p / q
-  nothing = np.zeros(1), np.ones(1)
-  if float(ratio.max()) > 1e9:
-    return nothing
-  mean = float(q @ ratio)
-  spread = math.sqrt(float(q @ (ratio - mean) ** 2))
-  h = max(spread / 64, 40 * spread * math.sqrt(steps) / _WINDOW)
-  h = max(h, float(np.ptp(ratio)) / _WINDOW)
-  lowest = float(ratio.min())
-  cell = np.floor((ratio - lowest) / h).astype(np.int64)
-  above = np.clip(ratio - (lowest + cell * h), 0.0, h)
-  surplus, wanted = q * above, q * (h - above)
-  if not turned:
-    first, probs = _gathered(
-        cell, q, 1 - above / h, surplus * (1 - 1e-6), wanted * (1 + 1e-6)
-    )
-  else:  # From the other side: the point above is the one below.
-    last, probs = _gathered(
-        -cell - 1, q, above / h, wanted * (1 - 1e-6), surplus * (1 + 1e-6)
-    )
-    first, probs = 1 - last - probs.size, probs[::-1]
-  found = _convolved(first, probs, h, steps)
-  if found is None:
-    return nothing
-  places, values, lost = found
-  ratio = np.maximum((places * h + steps * lowest) / steps, 1e-290)
+  one = _losses(pair, cells, _NEAR)
+  if float(one.values.max()) > 20:
+    return _NOTHING
+  total, probs, wrong = _summed(
+      np.exp(one.values), one.probs * np.exp(-one.values), steps, points // 4,
+      up=turned,
+  )
+  log_ratio = np.log(np.maximum(total / steps, 1e-290))
   # Rounding errors of the transform are taken off each value.
-  values = np.maximum(values - lost, 0.0)
+  probs = np.maximum(probs - wrong, 0.0)
   slack = 2 * steps * _ROUNDING
   if turned:
-    return -np.log(ratio) - slack, values * (1 - slack)
-  return np.log(ratio) - slack, values * ratio * (1 - slack)
+    return _Losses(-log_ratio - slack, probs * (1 - slack), wrong)
+  probs = probs * np.exp(log_ratio) * (1 - slack)
+  return _Losses(log_ratio - slack, probs, wrong)

@@ -8,7 +8,6 @@ from typing import Any, get_args, Literal
 from episodic_dp import _validate
 from episodic_dp import plain
 from episodic_dp import plan as plan_lib
-from episodic_dp.accounting.profiles import unit_profile
 
 Relation = Literal["add-or-remove", "replace-one"]
 RELATIONS: tuple[Relation, ...] = get_args(Relation)
@@ -43,7 +42,6 @@ class Guarantee:
     assumptions: sentences that the guarantee rests on.
     steps: the number of steps of all runs.
     inclusion_rate: eta, the largest probability that a step draws one unit.
-    unit_profiles: the rates and distances of the level's units, of all phases.
     caveat: what the guarantee must not be mistaken for, to be said wherever it
       is printed, or "".
   """
@@ -58,7 +56,6 @@ class Guarantee:
   steps: int
   inclusion_rate: float
   epsilons: dict[str, float]
-  unit_profiles: unit_profile.UnitProfiles = ()
   caveat: str = ""
 
   def with_caveat(self, sentence: str) -> "Guarantee":
@@ -71,20 +68,7 @@ class Guarantee:
 
   def as_dict(self) -> dict[str, Any]:
     """Return plain data for JSON; an infinite epsilon is the text "inf"."""
-    return {
-        "level": self.level,
-        "epsilon": plain.to_plain(self.epsilon),
-        "delta": self.delta,
-        "neighbours": self.neighbours,
-        "direction": self.direction,
-        "epsilons": plain.to_plain(self.epsilons),
-        "accountant": self.accountant,
-        "steps": self.steps,
-        "inclusion_rate": self.inclusion_rate,
-        "units": [kind.as_dict() for kind in self.unit_profiles],
-        "caveat": self.caveat,
-        "assumptions": list(self.assumptions),
-    }
+    return plain.to_plain(self)
 
   def __repr__(self) -> str:
     return f"Guarantee({self})"

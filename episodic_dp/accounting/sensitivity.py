@@ -114,7 +114,7 @@ def in_tasks(
 def _crossing(
     release: plan_lib.Release, most: int, tasks: int
 ) -> recurrence.Recurrence:
-  """Describe a unit of which up to `most` primary units hold a part.
+  """Describe a unit that has parts in up to `most` primary units.
 
   A patient with images of several diagnoses, say. A task draws a number h of
   the diagnoses that hold some of it, whether or not the patient exists, and
@@ -343,7 +343,10 @@ def _tree(
   stages, clip = release.plan.stages, release.clip_level
   z = float(release.mechanism.noise_multiplier)
   rows = set()
-  for sizes, own, others, filled in zip(*distances.paths(release, k)):
+  found = distances.paths(release, k)
+  for sizes, own, others, filled in zip(
+      found.sizes, found.own, found.others, found.last[0]
+  ):
     rates = [float(stages[j].rate(sizes[j])) for j in range(k + 1)]
     far = [
         distances.moved(
@@ -355,7 +358,7 @@ def _tree(
     if replaced:
       other = max((2.0 if k > clip else 2.0 * float(own[k])) / z, far[k])
     if not distances.exchanges(stages[k], sizes[k]):
-      # Drawn without content, it changes nothing. What is drawn below it is off
+      # Drawn without content, it changes nothing. The draws below it are off
       # by less than 2^-88 (`plan.sampler_error`): the share covers it.
       rates[k] *= min(1.0, float(filled) * (1 + 1e-12))
     # An outer stage of rate 1 never breaks: no distance there is the larger.

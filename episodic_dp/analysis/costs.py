@@ -18,7 +18,7 @@ from episodic_dp.plan import stages
 
 _STATEMENT = "guarantee.json"  # Of a work directory.
 _COLUMNS = (
-    "level", "epsilon", "delta", "direction", "eta", "distances", "neighbours"
+    "level", "epsilon", "delta", "direction", "eta", "distance", "neighbours"
 )
 
 
@@ -51,7 +51,7 @@ def table(result: dict[str, Any]) -> str:
   rows = [
       (
           level, _text(g["epsilon"]), f"{g['delta']:g}", g["direction"],
-          f"{g['inclusion_rate']:.4g}", _distances(g["units"]),
+          f"{g['inclusion_rate']:.4g}", _distance(release, level),
           g["neighbours"],
       )
       for level, g in result["guarantees"].items()
@@ -65,11 +65,9 @@ def table(result: dict[str, Any]) -> str:
       "",
       tables.text(_COLUMNS, rows),
       "",
-      "eta: the largest probability that a step samples one unit; distances,"
-      " in standard",
-      "deviations of the noise: how far the sum moves where a stage above does"
-      " not choose",
-      "the unit's path and, last, without the unit itself.",
+      "eta: the largest probability that a step samples one unit; distance:",
+      "how far one unit can move the sum of a step, in standard deviations of",
+      "the noise.",
       *_refused_lines(result["no_guarantee"]),
       *_assumed_lines(result["guarantees"]),
   ])
@@ -87,15 +85,12 @@ def _task_line(release: plan_lib.Release) -> str:
   )
 
 
-def _distances(units: Sequence[Mapping[str, Any]]) -> str:
-  """Write the largest distances of the kinds of units of a level."""
-  lengths = [
-      (*unit.get("outer_distances", ()), unit[name])
-      for unit in units
-      for name in ("own_distance", "distance")
-      if name in unit
-  ]
-  return ", ".join(f"{max(column):.4g}" for column in zip(*lengths)) or "-"
+def _distance(release: plan_lib.Release, level: str) -> str:
+  """Write how far one unit of the level can move the sum of a step."""
+  if not release.mechanism.guaranteed:
+    return "-"
+  units = accounting.unit_profiles(release, level)
+  return f"{max(unit.tail[1] for unit in units):.4g}"
 
 
 def _refused_lines(refused: Mapping[str, str]) -> list[str]:

@@ -5,7 +5,7 @@
       --config.steps=1000 --config.delta=1e-7 --format=json
 
 One guarantee is printed for every level of the hierarchy that has one, with the
-rates and distances that it rests on and the sentences that it assumes; levels
+rate and distance that it rests on and the sentences that it assumes; levels
 without a guarantee say why.
 
 Epsilon over delta for every level, as a picture and as JSON:

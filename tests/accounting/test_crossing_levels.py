@@ -17,7 +17,6 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting import sensitivity
-from episodic_dp.accounting.profiles import unit_profile
 from tests.accounting import enumerated
 from tests.accounting import random_plans
 from tests.accounting import random_tasks
@@ -260,7 +259,7 @@ def claimed(hierarchy, stages, clip, level, epsilon, z):
   )
   kinds = accounting.unit_profiles(release, level)
   at = np.asarray([epsilon])
-  return {d: float(unit_profile.profile(kinds, at, d)[0]) for d in BOTH}
+  return {d: float(enumerated.profile(kinds, at, d)[0]) for d in BOTH}
 
 
 def test_the_counterexample():

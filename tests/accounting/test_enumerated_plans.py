@@ -16,8 +16,8 @@ import pytest
 
 from episodic_dp.accounting import sensitivity
 from episodic_dp.accounting.profiles import amplification
-from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.plan import release as release_lib
+from tests.accounting import enumerated
 from tests.accounting import random_plans as plans
 from tests.accounting import random_tasks
 from tests.accounting import random_trees
@@ -71,7 +71,7 @@ def check_plan(number):
   )
   for direction in amplification.DIRECTIONS:
     bounds = [
-        float(unit_profile.profile(
+        float(enumerated.profile(
             phase.unit_profiles, np.asarray([epsilon]), direction
         )[0])
         for (phase,) in routes

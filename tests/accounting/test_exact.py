@@ -22,7 +22,8 @@ from episodic_dp.accounting import sensitivity
 from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.guarantee import get_accountant
 from episodic_dp.accounting.profiles import amplification
-from episodic_dp.accounting.profiles import unit_profile
+from tests.accounting import enumerated
+from tests.accounting import random_tasks
 from tests.oracles import exact
 from tests.oracles import worst_case
 
@@ -36,9 +37,14 @@ def bounds(hierarchy, sampling_plan, mechanism, level, epsilon):
   )
   at = np.asarray([epsilon])
   return {
-      d: float(unit_profile.profile(unit_profiles, at, d)[0])
+      d: float(enumerated.profile(unit_profiles, at, d)[0])
       for d in amplification.DIRECTIONS
   }
+
+
+def check_below(truth, bound, *case):
+  for direction in amplification.DIRECTIONS:
+    assert truth[direction] <= bound[direction] + 1e-9, (direction, *case)
 
 
 # The example of the paper -----------------------------------------------------
@@ -203,10 +209,7 @@ def test_bound_holds_for_every_unit_of_ragged_and_mixed_plans(
         for epsilon in (0.05, 0.7):
           truth = exact.divergences(drawn, clip, gradient, epsilon, z)
           bound = bounds(h, p, m, level, epsilon)
-          for direction in amplification.DIRECTIONS:
-            assert truth[direction] <= bound[direction] + 1e-9, (
-                level, unit, direction, epsilon
-            )
+          check_below(truth, bound, level, unit, epsilon)
 
 
 def gradients(rng, hierarchy, level, unit):
@@ -245,8 +248,7 @@ def test_clusters_of_clip_units(level):
           ).divergence(np.asarray([epsilon]), "remove")
           for kind in accounting.unit_profiles(plan.Release(h, p, m), level)
       )
-      for direction in amplification.DIRECTIONS:
-        assert truth[direction] <= bound[direction] + 1e-9
+      check_below(truth, bound)
       reached = max(reached, truth["remove"] / bound["remove"])
       exceeded |= truth["remove"] > naive[0] + 1e-6
   assert reached > 0.3  # The bound is not vacuous,
@@ -300,8 +302,7 @@ def test_exact_is_at_most_the_bound_on_random_plans(
   bound = bounds(h, p, m, h.levels[k], epsilon)
   for gradient in gradients(rng, h, k, unit):
     truth = exact.divergences(drawn, clip, gradient, epsilon, z)
-    for direction in amplification.DIRECTIONS:
-      assert truth[direction] <= bound[direction] + 1e-9, (k, unit, direction)
+    check_below(truth, bound, k, unit)
 
 
 @hypothesis.settings(max_examples=25, deadline=None, database=None)
@@ -389,7 +390,7 @@ def test_bound_holds_for_a_pass_and_for_its_beginning(below, level, steps):
           truth = exact.hockey_stick(*pair, math.exp(epsilon), z)
         for (phase,) in routes:
           assert phase.times == 1
-          bound = float(unit_profile.profile(
+          bound = float(enumerated.profile(
               phase.unit_profiles, np.asarray([epsilon]), direction
           )[0])
           assert truth <= bound * (1 + 1e-3) + 1e-9, (direction, epsilon)
@@ -469,13 +470,9 @@ def test_bound_holds_for_tasks_that_draw_from_one_pool(classes, images, level):
   drawn = exact.pair(h, p, k, 0)
 
   def outputs(one_task, gradient):
-    weights: dict[float, float] = {}
-    for tasks in itertools.product(one_task, repeat=p.episode.tasks):
-      total = round(sum(gradient(drawn) for _, drawn in tasks), 9)
-      weights[total] = weights.get(total, 0.0) + math.prod(
-          weight for weight, _ in tasks
-      )
-    return np.asarray(list(weights)), np.asarray(list(weights.values()))
+    return enumerated.convolved(
+        [exact.mixture(one_task, -1, gradient)] * p.episode.tasks
+    )
 
   def adversary(near, far, node):
     if exact.holds(node, k, 0):
@@ -492,19 +489,17 @@ def test_bound_holds_for_tasks_that_draw_from_one_pool(classes, images, level):
 def check_recurring(h, p, m, level, drawn, gradients, outputs):
   rng = np.random.default_rng(0)
   table: dict = {}
-  reached = 0.0
-  for gradient in (
-      *gradients,
-      lambda node: table.setdefault(node, float(rng.uniform(-1, 1))),
-  ):
-    larger, smaller = (outputs(d, gradient) for d in drawn)
-    for epsilon in (0.05, 0.4):
-      alpha, bound = math.exp(epsilon), bounds(h, p, m, level, epsilon)
-      removed = exact.hockey_stick(larger, smaller, alpha, m.noise_multiplier)
-      added = exact.hockey_stick(smaller, larger, alpha, m.noise_multiplier)
-      assert removed <= bound["remove"] + 1e-9, epsilon
-      assert added <= bound["add"] + 1e-9, epsilon
-      reached = max(reached, removed / bound["remove"])
+  units = accounting.unit_profiles(plan.Release(h, p, m), level)
+  reached = max(
+      enumerated.check_bounds(
+          [outputs(d, gradient) for d in drawn], units, m.noise_multiplier,
+          (0.05, 0.4),
+      )["remove"]
+      for gradient in (
+          *gradients,
+          lambda node: table.setdefault(node, float(rng.uniform(-1, 1))),
+      )
+  )
   assert reached > 0.3
 
 
@@ -545,43 +540,32 @@ def test_divergence_of_two_gaussians():
 # Tasks cut out of drawn classes -----------------------------------------------
 
 
-@pytest.mark.parametrize("level", [0, 1])
-def test_disjoint_tasks_of_classes(level):
-  h = plan.Hierarchy.regular((4, 3), levels=("class", "image"))
+@pytest.mark.parametrize(
+    "sizes,drawn,way,level",
+    [((4, 3), 2, 1, 0), ((4, 3), 2, 1, 1), ((5, 2), 4, 2, 0)],
+)
+def test_disjoint_tasks_of_classes(sizes, drawn, way, level):
+  h = plan.Hierarchy.regular(sizes, levels=("class", "image"))
   p = plan.SamplingPlan(
-      (plan.FixedSize(2), plan.FixedSize(2)),
-      episode=plan.Episode(way=1, shot=1, query=1, form="disjoint"),
+      (plan.FixedSize(drawn), plan.FixedSize(2)),
+      episode=plan.Episode(way=way, shot=1, query=1, form="disjoint"),
   )
-  _check_disjoint(h, p, level)
-
-
-def test_disjoint_tasks_of_several_classes():
-  h = plan.Hierarchy.regular((5, 2), levels=("class", "image"))
-  p = plan.SamplingPlan(
-      (plan.FixedSize(4), plan.FixedSize(2)),
-      episode=plan.Episode(way=2, shot=1, query=1, form="disjoint"),
-  )
-  _check_disjoint(h, p, 0)
-
-
-def _check_disjoint(h, p, level):
-  way = p.episode.way
   m = plan.Mechanism(clip_unit="episode", noise_multiplier=1.5)
+  units = accounting.unit_profiles(plan.Release(h, p, m), h.levels[level])
   root = exact.tree(h)
 
+  def cut_into_tasks(order):
+    return [frozenset(order[i : i + way]) for i in range(0, len(order), way)]
+
   def outputs(node, gradient):
-    weights: dict[float, float] = {}
-    for probability, (_, _, classes) in exact.samples(node, p.stages):
-      orders = list(itertools.permutations(classes))
-      for order in orders:
-        tasks = [
-            frozenset(order[i : i + way]) for i in range(0, len(order), way)
-        ]
-        total = round(sum(map(gradient, tasks)), 9)
-        weights[total] = (
-            weights.get(total, 0.0) + probability / len(orders)
+    return random_tasks.summed(
+        (
+            sum(map(gradient, cut_into_tasks(order))),
+            probability / math.factorial(len(classes)),
         )
-    return np.asarray(list(weights)), np.asarray(list(weights.values()))
+        for probability, (_, _, classes) in exact.samples(node, p.stages)
+        for order in itertools.permutations(classes)
+    )
 
   rng = np.random.default_rng(1)
   table: dict = {}
@@ -596,12 +580,8 @@ def _check_disjoint(h, p, level):
       functools.partial(adversary, 1.0),
       lambda task: table.setdefault(task, float(rng.uniform(-1, 1))),
   ):
-    larger = outputs(root, gradient)
-    smaller = outputs(exact.without(root, level, 0), gradient)
-    for epsilon in (0.1, 0.6):
-      alpha = math.exp(epsilon)
-      bound = bounds(h, p, m, h.levels[level], epsilon)
-      removed = exact.hockey_stick(larger, smaller, alpha, 1.5)
-      added = exact.hockey_stick(smaller, larger, alpha, 1.5)
-      assert removed <= bound["remove"] + 1e-9
-      assert added <= bound["add"] + 1e-9
+    pair = [
+        outputs(node, gradient)
+        for node in (root, exact.without(root, level, 0))
+    ]
+    enumerated.check_bounds(pair, units, 1.5, (0.1, 0.6))

@@ -70,7 +70,6 @@ def test_text_and_json():
   assert data == g.as_dict()
   assert data["epsilon"] == g.epsilon
   assert data["assumptions"] == list(g.assumptions)
-  assert data["units"][0]["own_rate"] == 0.004
 
 
 @pytest.mark.parametrize(

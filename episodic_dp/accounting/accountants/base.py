@@ -8,7 +8,7 @@ The charge for the sampler's error, which all of them share, is done here.
 import abc
 import dataclasses
 import math
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -138,7 +138,7 @@ def charge_sampler_error(
     e^s (delta(epsilon) + (1 + e^epsilon) t)              at epsilon + 2 s, and
     e^s (delta(epsilon) + u)                              at epsilon + 2 s
 
-  hold; the best of them is told.
+  hold; the least of them is returned.
 
   Args:
     curve: the bound for the plan's own sampler.
@@ -165,7 +165,8 @@ def negligible(error: sampler_error.SamplerError, epsilon: float) -> float:
   return _LITTLE * min(charges)
 
 
-# An epsilon at which the sampler's error takes less than this of delta is told.
+# Where the sampler's error takes less than this share of delta at an epsilon,
+# no other bound is tried.
 _LITTLE = 1e-5
 
 
@@ -256,16 +257,13 @@ class Accountant(abc.ABC):
       direction: "remove" or "add".
       delta: in (0, 1), or None where epsilon is given.
       epsilon: at least 0, or None where delta is given.
-      enough: what need not be told from less: of epsilon where delta is given,
-        of delta where epsilon is. A quick bound that is no more will do.
+      enough: values of the answer at or below this need not be distinguished
+        (epsilon where delta is given, delta where epsilon is): a quick bound
+        that is no more will do.
 
     Raises:
       PlanError: the accountant cannot compose these phases.
     """
-
-  def options(self) -> dict[str, Any]:
-    """Return settings that change the answer, as plain data."""
-    return {}
 
   def epsilon(
       self,
@@ -283,7 +281,7 @@ class Accountant(abc.ABC):
       delta: in (0, 1).
       error: of the run's sampler, all steps together; see
         `charge_sampler_error`.
-      enough: an epsilon that need not be told from smaller ones.
+      enough: epsilons at or below this need not be distinguished.
     """
     left = left_by_sampler(delta, error)
     if left <= 0:

@@ -10,8 +10,9 @@ for removing a unit and A that for adding one, for every epsilon = a + b,
 
   H_(e^epsilon)(M(T) || M(T'))  <=  R(a) + e^a A(b),
 
-and the least over the split is told. In e^a this is convex (R is, and so is the
-perspective of A), so that one search along a finds it; any split is a bound.
+and the least over the split is returned. In e^a this is convex (R is, and so is
+the perspective of A), so that one search along a finds it; any split is a
+bound.
 The whole run is split, not its steps: the run without both is a run.
 
 Where a is in the hundreds, e^a is too much for any double. Renyi divergences
@@ -74,7 +75,7 @@ class Exchanged:
     """Find the least a + b, and the shares of delta for R and A.
 
     Returns:
-      (a + b, R(a), A(b)), of which the latter two use up delta.
+      (a + b, R(a), A(b)); the latter two use up delta.
     """
 
     def tried(log_odds: float) -> tuple[float, float, float]:
@@ -134,7 +135,7 @@ def exchanged(
     run: what is composed.
     delta: in (0, 1), or None where epsilon is given.
     epsilon: at least 0, or None where delta is given.
-    enough: a delta at epsilon that need not be told from smaller ones.
+    enough: deltas at or below this need not be distinguished.
   """
   removes: list[base.Curve] = []
   adds: list[base.Curve] = []

@@ -44,12 +44,10 @@ from collections.abc import Callable
 import dataclasses
 import functools
 import math
-from typing import Any
 
 import numpy as np
 from scipy import special
 
-from episodic_dp import _validate
 from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import counts
@@ -398,7 +396,7 @@ def _log_divergence(
     found = _log_recurrence(kind, log_alpha, direction)
   elif isinstance(kind, random_count.RandomCount):
     # What takes the unit's place is taken as known, and as large as can be.
-    number = counts.coarser(kind.number.counts, _MOST_GROUPS)
+    number = counts.coarser(kind.number, _MOST_GROUPS)
     found = math.log(math.prod(kind.outer_rates)) + _log_mixture(
         np.append((number.values + kind.instead.most) * kind.distance, 0.0),
         np.append(kind.rate * number.probs, 1 - kind.rate),
@@ -602,14 +600,6 @@ class RDP(base.Accountant):
 
   name = "rdp"
   plain = False
-
-  def __post_init__(self) -> None:
-    if not 2 <= _validate.count("max_order", self.max_order) <= 4096:
-      raise _validate.refusal("max_order", self.max_order, "2 to 4096")
-
-  def options(self) -> dict[str, Any]:
-    """See `base.Accountant`."""
-    return {"max_order": self.max_order}
 
   def curve(
       self,

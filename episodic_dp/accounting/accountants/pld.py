@@ -38,7 +38,7 @@ from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.accounting.profiles.amplification import Direction
 from episodic_dp.accounting.profiles.unit_profile import UnitProfiles
 
-# What lies beyond the grid may add at most this share of delta over all steps.
+# Losses beyond the grid may add at most this share of delta over all steps.
 _TAIL_SHARE = 1e-6
 # Tilted probability that the window of the transform may leave out, at an end.
 _WINDOW_TAIL = 1e-13
@@ -100,7 +100,7 @@ class Loss:
 
   def delta(self, epsilon: float) -> float:
     """Return the smallest delta at an epsilon >= 0; 1 below the first loss."""
-    if epsilon < self.losses[0]:  # What lies there is not kept.
+    if epsilon < self.losses[0]:  # Smaller losses are not kept.
       return 1.0
     first = int(np.searchsorted(self.losses, epsilon, side="right"))
     if first == self.losses.size:
@@ -332,7 +332,7 @@ _LEAST_DELTA, _MISSES = 1e-300, 2
 _WIDE = 1e4
 # The largest orders of moments that are tried, one after the other.
 _MOST_ORDERS = (8, 64, 512)
-# The distribution of which nothing is known: any loss is possible.
+# A distribution that bounds any other: every loss is possible.
 _UNKNOWN = Loss(1.0, 0, np.ones(1), 1.0)
 
 
@@ -382,7 +382,7 @@ class PLD(base.Accountant):
       least = min(least, value)
       if guess <= _LEAST_DELTA:
         break
-      # What is a small share of the guess is little else than the tails.
+      # A small share of the guess is little more than the tails.
       near = 1e-5 * guess <= value < guess
       guess = max(value if near else guess**2, _LEAST_DELTA)
     return base.Least(tuple(found))

@@ -46,7 +46,7 @@ taken at single points, Chernoff's for "add" and the revealed bound
 H_alpha(N(d) || N(0)) (the divergence if the step were known, by joint convexity
 no smaller), and joined by the lower convex hull: each chord joins two upper
 bounds of a convex function and so is one. The last chord touches the revealed
-bound's curve, which goes on, so the whole stays convex.
+bound's curve, which continues it, so the whole stays convex.
 
 A unit inside a primary unit (`NestedAllocation`).
 
@@ -78,7 +78,7 @@ Sums of lognormal variables.
 
 Let X = exp(d g - d^2 / 2) for a standard normal g, so that E X = 1, let
 Y = X - 1, and Z the sum of m independent copies of Y, which lies above -m and
-has mean 0. What is wanted, for every c and without loss in the tails, is
+has mean 0. For every c, and without loss in the tails, this computes
 
   E (Z - c)_+ = e(c) + (-c)_+   and   E (c - Z)_+ = e(c) + (c)_+,
 
@@ -116,25 +116,23 @@ skewed over many orders of magnitude, to large m, where it is nearly normal.
 import dataclasses
 import functools
 import math
-from typing import Any
 
 import numpy as np
 from scipy import special
 
-from episodic_dp import plan as plan_lib
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import unit_profile
 
 # Sums of lognormal variables ----------------------------------------------
 
-# Points closer to -m than this share of m are not told apart from it.
+# Points closer to -m than this share of m are taken for -m.
 _LEAST = 1e-9
 # Smaller expectations are left to the ends of the grid: see `_HIGH`.
 _SMALLEST = 1e-140
 # The quantiles of a sum are found from points that are so far apart.
 _PROBES = 0.06
 _ROWS = 64
-# Sums of so many copies take their first part on every second point, in half
+# Sums of this many copies take their first part on every second point, in half
 # the time. It adds 0.002 to 0.01 % to epsilon.
 _MANY = 8
 # Points that are closer than this, in normal quantiles, are dense.
@@ -354,12 +352,6 @@ class Allocation:
 
   slow = False
 
-  def __post_init__(self) -> None:
-    if not 1 <= self.observed <= self.steps:
-      raise plan_lib.PlanError(
-          f"observed={self.observed} must lie in 1 .. steps={self.steps}"
-      )
-
   @property
   def tail(self) -> tuple[float, float]:
     """Return (weight, d): divergences are at most weight H_alpha(N(d) || N(0)).
@@ -367,15 +359,6 @@ class Allocation:
     With weight 1 this is the revealed bound; the grid may add a little to it.
     """
     return 2.0, max(self.distance, _MIN_DISTANCE)
-
-  def as_dict(self) -> dict[str, Any]:
-    """Return plain data for statements."""
-    return {
-        "kind": "allocation",
-        "steps": self.steps,
-        "observed": self.observed,
-        "distance": self.distance,
-    }
 
   def divergence(
       self, log_alpha: np.ndarray, direction: amplification.Direction
@@ -418,15 +401,11 @@ class _Curve:
   distance: float
 
   def at(self, log_alpha: np.ndarray) -> np.ndarray:
-    last = self.values.size - 1
-    inside = log_alpha <= self.log_alpha[last]
-    result = unit_profile.Chords(self.log_alpha, self.values)(log_alpha)
-    if inside.all():
-      return result
-    if self.values[last] == 0:
-      return np.where(inside, result, 0.0)
+    near = unit_profile.Chords(self.log_alpha, self.values)(log_alpha)
+    if self.values[-1] == 0:
+      return near
     beyond = amplification.hockey_stick(log_alpha, self.distance)
-    return np.where(inside, result, beyond)
+    return np.where(log_alpha <= self.log_alpha[-1], near, beyond)
 
 
 @functools.lru_cache(maxsize=128)
@@ -540,15 +519,6 @@ class NestedAllocation:
   def tail(self) -> tuple[float, float]:
     """Return (weight, d): if the step were known, the sum would move by 2 d."""
     return self.parent_rate * self.rate, 2 * self.whole.distance
-
-  def as_dict(self) -> dict[str, Any]:
-    """Return plain data for statements."""
-    return {
-        **self.whole.as_dict(),
-        "kind": "exchange",
-        "parent_rate": self.parent_rate,
-        "own_rate": self.rate,
-    }
 
   def divergence(
       self, log_alpha: np.ndarray, direction: amplification.Direction

@@ -56,7 +56,7 @@ Amplification for Episodic Training Methods" (2022); see `theorem3_as_printed`.
 
 import dataclasses
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from scipy import special
@@ -229,17 +229,6 @@ class Amplification:
     """
     distance = max(self.unit_sensitivity, self.replaced_sensitivity)
     return self.parent_rate * self.rate, distance
-
-  def as_dict(self) -> dict[str, Any]:
-    """Return plain data for statements."""
-    return {
-        "kind": "tree",
-        "parent_rate": self.parent_rate,
-        "own_rate": self.rate,
-        "outer_rates": list(self.outer_rates),
-        "outer_distances": list(self.outer_distances),
-        "own_distance": self.tail[1],
-    }
 
   def divergence(
       self, log_alpha: np.ndarray, direction: Direction

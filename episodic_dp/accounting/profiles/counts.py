@@ -3,7 +3,7 @@
 A profile grows when a number of places or of clip units does, in the sense of
 the usual stochastic order. So a distribution may be replaced by one that is
 stochastically larger: probability may move to larger values, never to smaller
-ones. What is cut off an upper tail is moved to values up to the largest.
+ones. The part cut off an upper tail is moved to values up to the largest.
 """
 
 import functools
@@ -18,7 +18,7 @@ WHOLE = 4096
 _EXPONENT = 92.0
 # Probabilities below this, which a double may have lost, are moved up.
 _TINY = 1e-290
-# Of so little no more than a few values are told apart, where it may matter.
+# Of less probability only a few values are distinguished.
 _NEGLIGIBLE = 1e-40
 # Values for what lies outside of this are rounded up more.
 _OUTSIDE = 1e-20
@@ -28,6 +28,8 @@ _LONGEST_SUM = 1 << 13
 
 class Counts(NamedTuple):
   """A distribution of whole numbers, or one that is stochastically larger.
+
+  Equal and hashed by its contents.
 
   Attributes:
     values: int64[n], rising, none negative.
@@ -41,6 +43,17 @@ class Counts(NamedTuple):
   def most(self) -> int:
     """Return the largest value."""
     return int(self.values[-1])
+
+  @property
+  def none(self) -> float:
+    """Return P(K = 0)."""
+    return float(self.probs[self.values == 0].sum())
+
+  def __hash__(self) -> int:
+    return hash((self.values.tobytes(), self.probs.tobytes()))
+
+  def __eq__(self, other: object) -> bool:
+    return isinstance(other, Counts) and hash(self) == hash(other)
 
 
 def constant(value: int) -> Counts:

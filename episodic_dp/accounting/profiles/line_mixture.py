@@ -172,7 +172,7 @@ def _points(
   ) -> list[np.ndarray]:
     """Compute the seen, replacing and outer densities over that of N(0)."""
     return [
-        _over_normal(weights, at, x, exponential)
+        weights @ exponential(at[:, None] * x - (at * at)[:, None] / 2)
         for weights, at in (
             (line.seen, sign * line.seen_at),
             (line.instead, -sign * line.instead_at),
@@ -214,16 +214,6 @@ def _points(
       np.where(valid, log_alpha, np.nan),
       np.where(valid, np.minimum(value, 1.0), np.nan),
   )
-
-
-def _over_normal(
-    weights: np.ndarray,
-    at: np.ndarray,
-    x: np.ndarray,
-    exponential: Callable[[np.ndarray], np.ndarray],
-) -> np.ndarray:
-  """Sum w phi(x - at) / phi(x), or w (phi(x - at) / phi(x) - 1)."""
-  return weights @ exponential(at[:, None] * x - (at * at)[:, None] / 2)
 
 
 def _half_lines(shift: np.ndarray, x: np.ndarray) -> np.ndarray:

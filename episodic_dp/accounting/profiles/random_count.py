@@ -1,4 +1,4 @@
-"""Units of which a step draws a random number of clip units.
+"""Profiles of units with a random number of drawn clip units.
 
 A user whose examples are drawn and clipped one by one moves the sum by as many
 clip norms as examples of his are drawn: K of them, a random number, and not by
@@ -17,7 +17,6 @@ Steinke and Thakurta, "Privacy Amplification for Matrix Mechanisms", ICLR 2024).
 import dataclasses
 import functools
 import math
-from typing import Any
 
 import numpy as np
 
@@ -26,51 +25,8 @@ from episodic_dp.accounting.profiles import counts as counts_lib
 from episodic_dp.accounting.profiles import line_mixture
 from episodic_dp.accounting.profiles.amplification import Direction
 
-# More values of K than these are rounded up to fewer.
-_MAX_NUMBERS = 320
 # Distances below this are replaced by it: larger, so never optimistic.
 _MIN_DISTANCE = 1e-6
-
-
-@dataclasses.dataclass(frozen=True)
-class Number:
-  """A distribution of whole numbers that can be hashed.
-
-  Attributes:
-    values: rising, none negative.
-    probs: of each value; they add up to 1.
-  """
-
-  values: tuple[int, ...]
-  probs: tuple[float, ...]
-
-  @classmethod
-  def of(cls, counts: counts_lib.Counts) -> "Number":
-    """Round up to a few hundred values at most."""
-    values, probs = counts_lib.coarser(counts, _MAX_NUMBERS)
-    return cls(tuple(values.tolist()), tuple(probs.tolist()))
-
-  @property
-  def counts(self) -> counts_lib.Counts:
-    """Return the same as arrays."""
-    return counts_lib.Counts(np.asarray(self.values), np.asarray(self.probs))
-
-  @property
-  def most(self) -> int:
-    """Return the largest value."""
-    return self.values[-1]
-
-  @property
-  def none(self) -> float:
-    """Return P(K = 0)."""
-    return self.probs[0] if self.values[0] == 0 else 0.0
-
-  def as_dict(self) -> dict[str, list]:
-    """Return plain data for statements."""
-    return {"values": list(self.values), "probs": list(self.probs)}
-
-
-NOTHING, ONE = Number((0,), (1.0,)), Number((1,), (1.0,))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,15 +39,15 @@ class RandomCount:
     outer_distances: one per outer rate: how far what else differs moves the
       sum where the path breaks there, in standard deviations of the noise.
     number: K, the number of clip units drawn under the unit, given it is drawn.
-    instead: K', the same for what takes its place; `NOTHING` for no unit.
+    instead: K', the same for what takes its place; always 0 for no unit.
     distance: of one clip unit, in standard deviations of the noise.
   """
 
   outer_rates: tuple[float, ...]
   rate: float
   outer_distances: tuple[float, ...]
-  number: Number
-  instead: Number
+  number: counts_lib.Counts
+  instead: counts_lib.Counts
   distance: float
 
   slow = False
@@ -114,16 +70,6 @@ class RandomCount:
     reached = math.prod(self.outer_rates) * self.rate
     none = self.number.none * self.instead.none
     return reached * (1 - none), self.at_most.unit_sensitivity
-
-  def as_dict(self) -> dict[str, Any]:
-    """Return plain data for statements."""
-    return {
-        **self.at_most.as_dict(),
-        "kind": "random count",
-        "clip_unit_distance": self.distance,
-        "number": self.number.as_dict(),
-        "instead": self.instead.as_dict(),
-    }
 
   def divergence(
       self, log_alpha: np.ndarray, direction: Direction
@@ -150,9 +96,7 @@ class RandomCount:
 def _curve(kind: RandomCount, direction: Direction) -> line_mixture.Curve:
   d = max(kind.distance, _MIN_DISTANCE)
   (numbers, probs), (others, instead) = (
-      counts_lib.without_tail(counts_lib.Counts(
-          np.asarray(number.values), np.asarray(number.probs)
-      ))
+      counts_lib.without_tail(number)
       for number in (kind.number, kind.instead)
   )
   line = line_mixture.Line(
@@ -175,7 +119,7 @@ Part = amplification.Amplification | RandomCount
 
 @dataclasses.dataclass(frozen=True)
 class Averaged:
-  """Kinds of units, one of which a unit is of in each step, by chance.
+  """A unit whose kind is drawn anew in each step.
 
   Attributes:
     parts: pairs (chance, kind), from the one that costs least to the one that
@@ -198,17 +142,6 @@ class Averaged:
   def tail(self) -> tuple[float, float]:
     """Return the tail of the part that costs most, never less than others'."""
     return self.parts[-1][1].tail
-
-  def as_dict(self) -> dict[str, Any]:
-    """Return plain data for statements."""
-    return {
-        **self.parts[-1][1].as_dict(),
-        "kind": "average",
-        "parts": [
-            {"chance": chance, "outer_distances": list(kind.outer_distances)}
-            for chance, kind in self.parts
-        ],
-    }
 
   def divergence(
       self, log_alpha: np.ndarray, direction: Direction

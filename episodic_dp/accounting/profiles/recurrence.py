@@ -35,7 +35,6 @@ of occurrences up is pessimistic.
 import dataclasses
 import functools
 import math
-from typing import Any
 
 import numpy as np
 
@@ -51,6 +50,7 @@ _MIN_DISTANCE = 1e-6
 _MAX_PARENTS, _MAX_OCCURRENCES = 96, 192
 
 Once = amplification.Amplification | random_count.RandomCount
+_ONE = counts_lib.constant(1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,13 +65,13 @@ class Recurrence:
     distance: how far one occurrence moves the sum, in noise standard
       deviations; one clip unit of it, where `number` is given.
     drawn_of: None where all places are drawn; (n, N) where the step draws n of
-      N primary units without replacement, `places` of which hold the record.
+      N primary units without replacement; `places` of the N hold the record.
     outer: pairs (share, distance): where none of the places draws the parent,
       the probability that the path to one place breaks at a stage, and how far
       that moves the sum; the shares add up to 1. Empty: J is revealed.
     number: how many clip units an occurrence draws.
     instead: how many clip units what takes its place draws; then the distances
-      of `outer` are beside both.
+      of `outer` do not include either.
   """
 
   places: int
@@ -80,8 +80,8 @@ class Recurrence:
   distance: float
   drawn_of: tuple[int, int] | None = None
   outer: tuple[tuple[float, float], ...] = ()
-  number: random_count.Number = random_count.ONE
-  instead: random_count.Number = random_count.NOTHING
+  number: counts_lib.Counts = counts_lib.constant(1)
+  instead: counts_lib.Counts = counts_lib.constant(0)
 
   slow = True
 
@@ -136,7 +136,7 @@ class Recurrence:
         b / a if a else 0.0 for a, b in zip(left[:0:-1], left[-2::-1])
     )
     outer = tuple(distance for _, distance in pairs)
-    if self.number == random_count.ONE:
+    if self.number == _ONE:
       return chance, amplification.Amplification(
           rates, self.rate, outer, self.least_distance
       )
@@ -148,22 +148,6 @@ class Recurrence:
         instead=self.instead,
         distance=self.least_distance,
     )
-
-  def as_dict(self) -> dict[str, Any]:
-    """Return plain data for statements."""
-    found = {
-        "kind": "recurrence",
-        "places": self.places,
-        "place_rate": self.place_rate,
-        "drawn_of": None if self.drawn_of is None else list(self.drawn_of),
-        "own_rate": self.rate,
-        "own_distance": self.distance,
-        "outer": [list(pair) for pair in self.outer],
-    }
-    if self.number != random_count.ONE:
-      found["number"] = self.number.as_dict()
-      found["instead"] = self.instead.as_dict()
-    return found
 
   def divergence(
       self, log_alpha: np.ndarray, direction: Direction
@@ -184,7 +168,7 @@ class Recurrence:
     bound = weight * amplification.hockey_stick(log_alpha, farthest)
     chance, tree = self.once
     value = chance * tree.divergence(log_alpha, direction)
-    if self.rate == 1 and self.number == random_count.ONE:
+    if self.rate == 1 and self.number == _ONE:
       for j, chance in several(self):
         value += chance * amplification.hockey_stick(
             log_alpha, j * self.least_distance
@@ -221,11 +205,10 @@ def several(
 
 def occurrences(kind: Recurrence, j: int) -> counts_lib.Counts:
   """Compute the number of clip units that differ, given J = j."""
-  if kind.number == random_count.ONE:
+  if kind.number == _ONE:
     return counts_lib.binomial(j, kind.rate)
   # What takes a place is taken as known, and as large as it can be.
-  values, probs = map(np.asarray, (kind.number.values, kind.number.probs))
-  one = counts_lib.Counts(values + kind.instead.most, probs)
+  one = kind.number._replace(values=kind.number.values + kind.instead.most)
   if kind.rate < 1:
     one = counts_lib.mixed(
         [(1 - kind.rate, counts_lib.constant(0)), (kind.rate, one)]

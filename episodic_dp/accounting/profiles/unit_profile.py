@@ -15,7 +15,7 @@ however many steps are composed.
 from collections.abc import Callable
 import functools
 import math
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -63,9 +63,6 @@ class UnitProfile(Protocol):
   ) -> np.ndarray:
     """Bound H_alpha, float64[n], by a function convex in alpha >= 1."""
 
-  def as_dict(self) -> dict[str, Any]:
-    """Return plain data for statements."""
-
 
 UnitProfiles = tuple[UnitProfile, ...]
 
@@ -95,16 +92,6 @@ def excess(
       value = np.exp(low) * kind.divergence(-low, other)
       result[~above] = np.maximum(result[~above], value)
   return result
-
-
-def profile(
-    unit_profiles: UnitProfiles, log_alpha: np.ndarray,
-    direction: Direction
-) -> np.ndarray:
-  """Compute the one-step privacy profile delta(ln alpha), for alpha > 0."""
-  log_alpha = np.asarray(log_alpha, float)
-  base = np.where(log_alpha < 0, -np.expm1(np.minimum(log_alpha, 0.0)), 0.0)
-  return np.minimum(base + excess(unit_profiles, log_alpha, direction), 1.0)
 
 
 class Chords(NamedTuple):

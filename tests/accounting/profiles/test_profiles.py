@@ -15,6 +15,7 @@ from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import counts
 from episodic_dp.accounting.profiles import random_count
 from episodic_dp.accounting.profiles import unit_profile
+from tests.accounting import enumerated
 
 # Trees ------------------------------------------------------------------------
 
@@ -50,9 +51,9 @@ def test_ragged_profile_is_the_pointwise_maximum():
   log_alpha = np.linspace(-2, 2, 41)
   for direction in amplification.DIRECTIONS:
     each = [
-      unit_profile.profile((k,), log_alpha, direction) for k in unit_profiles
+      enumerated.profile((k,), log_alpha, direction) for k in unit_profiles
     ]
-    both = unit_profile.profile(unit_profiles, log_alpha, direction)
+    both = enumerated.profile(unit_profiles, log_alpha, direction)
     np.testing.assert_array_equal(both, np.maximum(*each))
 
 
@@ -61,22 +62,18 @@ def test_ragged_profile_is_the_pointwise_maximum():
 
 BOTH = amplification.DIRECTIONS
 LOSSES = np.asarray([0.0, 0.01, 0.1, 0.7, 2.0, 6.0])
-Number = random_count.Number
 
 
 def kind(
-    rates=(), rate=0.3, outer=(), number=(10, 0.2), instead=None, distance=0.5
+    rates=(), rate=0.3, outer=(), number=(10, 0.2), instead=(0, 0.0),
+    distance=0.5,
 ):
   return random_count.RandomCount(
       outer_rates=rates,
       rate=rate,
       outer_distances=outer,
-      number=Number.of(counts.binomial(*number)),
-      instead=(
-          Number.of(counts.binomial(*instead))
-          if instead
-          else random_count.NOTHING
-      ),
+      number=counts.binomial(*number),
+      instead=counts.binomial(*instead),
       distance=distance,
   )
 
@@ -88,11 +85,11 @@ def oracle(unit, log_alpha, direction):
     alpha, d = mpmath.exp(mpmath.mpf(log_alpha)), mpmath.mpf(unit.distance)
     seen = [
         (q * p * mpmath.mpf(w), k * d)
-        for k, w in zip(unit.number.values, unit.number.probs)
+        for k, w in zip(*map(np.ndarray.tolist, unit.number))
     ]
     instead = [
         (q * mpmath.mpf(w), -k * d)
-        for k, w in zip(unit.instead.values, unit.instead.probs)
+        for k, w in zip(*map(np.ndarray.tolist, unit.instead))
     ]
     side = -1 if direction == "remove" else 1
     broken, path = [], mpmath.mpf(1)
@@ -153,10 +150,10 @@ def test_the_divergence_on_the_line_in_high_precision(unit, direction):
 @pytest.mark.parametrize("direction", BOTH)
 def test_a_known_number_is_a_tree(direction):
   """With point masses both formulas are the same, `FixedSize` or not."""
-  for instead in (random_count.NOTHING, Number((2,), (1.0,))):
+  for instead in (counts.constant(0), counts.constant(2)):
     unit = dataclasses.replace(
         kind(rates=(0.3,), outer=(2.0,)),
-        number=Number((3,), (1.0,)), instead=instead,
+        number=counts.constant(3), instead=instead,
     )
     # A tree's outer distance is that to what is positive in the direction.
     ahead = unit.number if direction == "remove" else instead
