@@ -16,6 +16,8 @@ from episodic_dp.accounting.accountants import exchange
 from episodic_dp.accounting.accountants import moments
 from episodic_dp.accounting.accountants import pld
 from episodic_dp.accounting.profiles import amplification
+from episodic_dp.accounting.profiles import random_count
+from episodic_dp.accounting.profiles import recurrence
 from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.accounting.report import Guarantee
 from episodic_dp.plan import sampler_error
@@ -33,6 +35,10 @@ _MAX_GROUP = 10**6
 # Relative slack between two guesses of a group's epsilon, and the smallest
 # delta of one unit that is tried.
 _SLACK, _LEAST_SHARE = 1e-3, 1e-290
+# Kinds of units whose profiles count what they draw: see `_charged`.
+_COUNTING = (
+    random_count.RandomCount, random_count.Averaged, recurrence.Recurrence
+)
 # With more kinds of units than this they are composed together: looser, faster.
 _MAX_APART = 8
 # Tolerance of the curve for replacing a unit, which has only one direction.
@@ -274,11 +280,10 @@ def _best(
         for d in amplification.DIRECTIONS
     }
     values = min(found, values, key=lambda v: max(v.values()))
-    simpler = _at_most(run)
-    if simpler != run and max(found.values()) >= nothing:
+    if math.isinf(charged.unmatched) and max(found.values()) >= nothing:
       # `unmatched` is that of one family: a unit may lie in several.
       families = max(getattr(unit, "places", 1) for unit in _units(run))
-      tried.append((simpler, dataclasses.replace(
+      tried.append((_raised(run, error.tails), dataclasses.replace(
           error, unmatched=families * error.unmatched
       )))
   return values
@@ -330,15 +335,18 @@ def _apart(run: base.Phases) -> tuple[base.Phases, ...]:
   )
 
 
-def _at_most(run: base.Phases) -> base.Phases:
-  """Describe the run as if units always drew their largest number.
+def _raised(run: base.Phases, chance: float) -> base.Phases:
+  """Raise the numbers that units draw by what the sampler's tables cut off.
 
-  It costs more, but asks for no more of a step than the chance that it draws a
-  unit: see `_charged`.
+  It costs more, but asks for no more of a step than what is unmatched: see
+  section 12 of the proof.
   """
   return tuple(
       base.Phase(
-          tuple(getattr(u, "at_most", u) for u in phase.unit_profiles),
+          tuple(
+              unit.raised(chance) if isinstance(unit, _COUNTING) else unit
+              for unit in phase.unit_profiles
+          ),
           phase.times,
       )
       for phase in run
@@ -353,9 +361,9 @@ def _charged(
   `unmatched` is known for a unit that lies on one path of each step. It is not
   where a profile counts clip units below it, or the places that hold it.
   """
-  if _at_most(run) == run:
-    return error
-  return dataclasses.replace(error, unmatched=math.inf)
+  if any(isinstance(unit, _COUNTING) for unit in _units(run)):
+    return dataclasses.replace(error, unmatched=math.inf)
+  return error
 
 
 def _units(run: base.Phases) -> unit_profile.UnitProfiles:

@@ -11,6 +11,9 @@ from scipy import stats
 
 from episodic_dp import plan
 from episodic_dp.accounting.profiles import amplification
+from episodic_dp.accounting.profiles import counts
+from episodic_dp.accounting.profiles import random_count
+from episodic_dp.accounting.profiles import recurrence
 from episodic_dp.plan import sampler_error
 
 
@@ -231,3 +234,87 @@ def test_counts_that_are_cut_cost_what_is_unmatched(own, n, p, monkeypatch):
       seen = max(seen, truth - bound)
   if own and n == 9:  # Without it the bound would be wrong.
     assert seen > 1e-5
+
+
+def coarse_law(monkeypatch, n, p):
+  """Return the table of Binomial(n, p) in small, and the law it draws."""
+  monkeypatch.setattr(sampler_error, "BITS", 10)
+  monkeypatch.setattr(sampler_error, "TAIL_BITS", 5)
+  table = sampler_error.binomial_table.__wrapped__(n, p)
+  law = np.zeros(n + 2)
+  law[table.first : table.capacity + 1] = np.diff(
+      [0, *table.thresholds, 2**10]
+  ) / 2**10
+  return table, law
+
+
+def check_raised(pairs, raised, extra):
+  """Expect an enumerated divergence to be within a raised profile and more.
+
+  Returns the largest difference from the profile that is not raised.
+  """
+  with_unit, without = pairs
+  seen = -1.0
+  for log_alpha in (0.0, 0.1, 0.5, 1.0, 2.0, 5.0):
+    for direction, sides in (
+        ("remove", (with_unit, without)), ("add", (without, with_unit))
+    ):
+      truth = sum(
+          hockey_stick(*pair, math.exp(log_alpha)) for pair in zip(*sides)
+      )
+      bound, ideal = (
+          kind.divergence(np.asarray([log_alpha]), direction)[0]
+          for kind in raised
+      )
+      assert truth <= bound + extra + 1e-9
+      seen = max(seen, truth - ideal - extra)
+  return seen
+
+
+@pytest.mark.parametrize("p", [0.02, 0.3, 0.7])
+@pytest.mark.parametrize("below, rate", [(3, 0.1), (3, 0.5), (8, 0.95)])
+def test_counts_below_a_unit_that_are_cut_cost_what_they_are_raised(
+    p, below, rate, monkeypatch
+):
+  """Users of a family of 4, drawn alike; a user's examples by a cut table."""
+  n = 4
+  (table, whole), (_, fewer) = (
+      coarse_law(monkeypatch, count, p) for count in (n, n - 1)
+  )
+  inner, drawn = coarse_law(monkeypatch, below, rate)
+  with_unit, without = [], []
+  for c in range(n):
+    here = whole[c + 1] * (c + 1) / n
+    own = [(here * drawn[k], 1.5 * k) for k in range(below + 1)]
+    with_unit.append([(whole[c] * (n - c) / n, 0.0), *own])
+    without.append([(fewer[c], 0.0)])
+  ideal = random_count.RandomCount(
+      outer_rates=(), rate=p, outer_distances=(),
+      number=counts.binomial(below, rate), instead=counts.constant(0),
+      distance=1.5,
+  )
+  unmatched = sampler_error._unmatched(plan.Poisson(p), n, table)
+  seen = check_raised(
+      (with_unit, without), (ideal.raised(inner.error), ideal), unmatched
+  )
+  print("SEEN", p, below, rate, seen)
+
+
+def test_places_that_are_cut_cost_what_they_are_raised(monkeypatch):
+  """Three of nine participants hold a class, which each of them draws."""
+  n, p, holders = 9, 0.9, 3
+  table, whole = coarse_law(monkeypatch, n, p)
+  drawn = np.arange(n + 1)
+  held = [
+      whole[: n + 1] @ stats.hypergeom.pmf(j, n, holders, drawn)
+      for j in range(holders + 1)
+  ]
+  ideal = recurrence.Recurrence(
+      places=holders, place_rate=p, rate=1.0, distance=1.0
+  )
+  with_unit = [[(share, float(j))] for j, share in enumerate(held)]
+  without = [[(share, 0.0)] for share in held]
+  seen = check_raised(
+      (with_unit, without), (ideal.raised(table.error), ideal), 0.0
+  )
+  assert seen > 1e-4  # Without it the bound would be wrong.

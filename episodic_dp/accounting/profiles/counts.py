@@ -223,6 +223,20 @@ def larger(first: Counts, second: Counts) -> Counts:
   return _made(values, np.maximum(above - np.append(above[1:], 0.0), 0.0))
 
 
+def raised(counts: Counts, chance: float) -> Counts:
+  """Move a chance from the smallest values to the largest.
+
+  The result is stochastically larger than every number up to the largest value
+  whose distribution is within `chance` of this one in total variation.
+  """
+  if chance == 0:
+    return counts
+  probs = counts.probs.copy()
+  probs -= np.diff(np.minimum(np.cumsum(probs), chance), prepend=0.0)
+  probs[-1] += chance
+  return _made(counts.values, probs)
+
+
 def _rounded_up(counts: Counts, kept: np.ndarray) -> Counts:
   """Move every value up to the next one with kept, bool[n]; the last has it."""
   places = np.searchsorted(np.flatnonzero(kept), np.arange(kept.size))

@@ -64,6 +64,14 @@ class RandomCount:
         sum(most) * self.distance,
     )
 
+  def raised(self, chance: float) -> "RandomCount":
+    """Return the unit with larger numbers, by a chance in total variation."""
+    return dataclasses.replace(
+        self,
+        number=counts_lib.raised(self.number, chance),
+        instead=counts_lib.raised(self.instead, chance),
+    )
+
   @property
   def tail(self) -> tuple[float, float]:
     """Return (P(K + K' > 0), the largest distance), by joint convexity."""
@@ -130,13 +138,13 @@ class Averaged:
 
   slow = True
 
-  @property
-  def at_most(self) -> amplification.Amplification:
-    """Return the unit as if it always were of the kind that costs most."""
-    most = self.parts[-1][1]
-    if isinstance(most, RandomCount):
-      return most.at_most
-    return most
+  def raised(self, chance: float) -> "Averaged":
+    """Return kinds with larger numbers, by a chance in total variation."""
+    *others, (last, most) = (
+        (share, kind.raised(chance) if isinstance(kind, RandomCount) else kind)
+        for share, kind in self.parts
+    )
+    return Averaged((*others, (last + chance, most)))
 
   @property
   def tail(self) -> tuple[float, float]:

@@ -72,6 +72,7 @@ class Recurrence:
     number: how many clip units an occurrence draws.
     instead: how many clip units what takes its place draws; then the distances
       of `outer` do not include either.
+    moved: a chance by which J may be larger, up to all places.
   """
 
   places: int
@@ -82,13 +83,15 @@ class Recurrence:
   outer: tuple[tuple[float, float], ...] = ()
   number: counts_lib.Counts = counts_lib.constant(1)
   instead: counts_lib.Counts = counts_lib.constant(0)
+  moved: float = 0.0
 
   slow = True
 
   @functools.cached_property
   def parents(self) -> counts_lib.Counts:
     """Return the distribution of J, how many places draw the parent."""
-    return _parents(self.places, self.place_rate, self.drawn_of)
+    found = _parents(self.places, self.place_rate, self.drawn_of)
+    return counts_lib.raised(found, self.moved)
 
   @property
   def most(self) -> int:
@@ -107,12 +110,13 @@ class Recurrence:
     """Return (P(it is drawn), the largest distance), by joint convexity."""
     return self.inclusion_rate, self.most * self.least_distance
 
-  @property
-  def at_most(self) -> amplification.Amplification:
-    """Return the record as if all of its places drew it in every step."""
-    distance = self.places * (self.number.most + self.instead.most)
-    return amplification.Amplification(
-        (), 1.0, (), distance * self.least_distance
+  def raised(self, chance: float) -> "Recurrence":
+    """Return the record with larger numbers, by a chance in total variation."""
+    return dataclasses.replace(
+        self,
+        number=counts_lib.raised(self.number, chance),
+        instead=counts_lib.raised(self.instead, chance),
+        moved=self.moved + chance,
     )
 
   @property
