@@ -102,7 +102,7 @@ def test_examples_are_averaged_over_what_siblings_draw():
   assert sum(chance for chance, _ in kind.parts) == pytest.approx(1)
   # 99 others at most, rounded up from 99 * 0.05.
   tree = amplification.Amplification((0.01,), 0.05, (10.0,), 0.1)
-  assert kind.at_most == tree
+  assert kind.parts[-1][1] == tree
   mean = sum(chance * u.outer_distances[0] for chance, u in kind.parts)
   assert 0.1 + 0.495 <= mean < 0.1 + 0.55
   found = accounting.guarantee(r, steps=500, delta=1e-6, level="example")

@@ -57,7 +57,7 @@ def test_json_of_a_shipped_config(call):
   assert list(found) == ["participant", "class", "image"]
   assert 0 < found["participant"]["epsilon"] < 1
   # The images recur in too many participants to be worth a number.
-  assert min(found[level]["epsilon"] for level in ("class", "image")) > 1000
+  assert min(found[level]["epsilon"] for level in ("class", "image")) > 100
   for level, places in (("class", 1881), ("image", 228)):
     assert f"that hold it, at most {places};" in found[level]["caveat"]
 
