@@ -280,8 +280,7 @@ def _best(
         for d in amplification.DIRECTIONS
     }
     values = min(found, values, key=lambda v: max(v.values()))
-    unknown = charged.unmatched > error.unmatched
-    if unknown and max(found.values()) >= nothing:
+    if charged != error and max(found.values()) >= nothing:
       # `unmatched` is that of one family: a unit may lie in several.
       families = max(getattr(unit, "places", 1) for unit in _units(run))
       tried.append((_raised(run, error.tails), dataclasses.replace(
