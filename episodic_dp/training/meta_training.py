@@ -309,6 +309,7 @@ class MetaTraining:
         score=self._scores[-1] if self._scores else None,
         untrained=self._scores[0] if self._scores else None,
         unproved=tuple(k for k in missing if k not in stated),
+        privacy_unit=self._spending.level if self._spending else None,
     )
 
   @property

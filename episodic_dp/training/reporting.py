@@ -22,6 +22,7 @@ GUARANTEE = "guarantee.json"
 EVALUATION = "evaluation.json"  # What episodic-dp evaluate measured.
 LEARNING_CURVE = "learning_curve.png"
 EPSILON_CURVE = "epsilon_curve.png"
+_MOST_USEFUL = 10  # Of the epsilon of a privacy unit, by common judgement.
 _WIDTH = 72  # Of a caveat above a picture, in characters.
 
 Guarantees: TypeAlias = Mapping[str, accounting.Guarantee]  # By level.
@@ -42,6 +43,8 @@ class Result:
     seconds: wall-clock seconds of this process inside `train`.
     score: the last validation accuracy or squared error, or None.
     untrained: that of the initial parameters, or None.
+    unproved: the levels that have no guarantee.
+    privacy_unit: the level that the run protects, or None.
   """
 
   steps: int
@@ -52,6 +55,7 @@ class Result:
   score: evaluation.Score | None = None
   untrained: evaluation.Score | None = None
   unproved: tuple[str, ...] = ()
+  privacy_unit: str | None = None
 
   def __repr__(self) -> str:
     names = {"SIGINT": "Ctrl-C", "time limit": "its time limit"}
@@ -75,7 +79,28 @@ class Result:
     lines += guarantee_lines(
         self.guarantees, self.steps or self.planned, self.unproved
     )
-    return "\n".join(lines)
+    return "\n".join([*lines, *self.warnings])
+
+  @property
+  def warnings(self) -> list[str]:
+    """Return a line for each reason not to use the model as it is."""
+    found = []
+    before, after = self.untrained, self.score
+    if self.steps and before is not None and after is not None:
+      widths = before.high - before.low + after.high - after.low
+      if after.sign * (after.mean - before.mean) <= widths / 2:
+        found.append(
+            "  Training shows no gain over the untrained model: take more"
+            " units, a larger epsilon, public weights (--config.model.start)"
+            " or what episodic-dp plan proposes."
+        )
+    unit = self.guarantees.get(self.privacy_unit or "")
+    if unit is not None and _MOST_USEFUL < unit.epsilon < math.inf:
+      found.append(
+          f"  An epsilon above {_MOST_USEFUL} protects one {unit.level} little:"
+          " --epsilon=2 computes the noise for less."
+      )
+    return found
 
 
 def result_entry(

@@ -8,6 +8,7 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp import training
+from episodic_dp.training import evaluation
 from episodic_dp.training import reporting
 
 
@@ -84,3 +85,28 @@ def test_a_run_that_took_no_step_has_spent_nothing():
   told = repr(result)
   assert "after step 0 of 3" in told and "nothing spent" in told
   assert "after 0 steps" not in told and "after 3 steps" in told
+
+
+@pytest.mark.parametrize(
+    "after, epsilon, words",
+    [
+        (0.9, 2.0, []),
+        (0.52, 2.0, ["no gain"]),
+        (0.4, 20.0, ["no gain", "protects one user little"]),
+        (0.9, 20.0, ["protects one user little"]),
+    ],
+)
+def test_a_run_says_where_it_reached_or_protected_little(after, epsilon, words):
+  guarantees = _guarantees()
+  guarantees["user"] = dataclasses.replace(guarantees["user"], epsilon=epsilon)
+  before, now = (
+      evaluation.Accuracy(mean=m, low=m - 0.03, high=m + 0.03, tasks=100)
+      for m in (0.5, after)
+  )
+  result = training.Result(
+      steps=3, planned=3, stopped="done", guarantees=guarantees, seconds=1,
+      score=now, untrained=before, privacy_unit="user",
+  )
+  assert len(result.warnings) == len(words)
+  for word, line in zip(words, result.warnings):
+    assert word in line and line in repr(result)
