@@ -28,12 +28,6 @@ from episodic_dp.output import files
 from experiments.benchmarks import harness
 from experiments.benchmarks import table
 
-_RUN = flags.DEFINE_list("run", [], "Names of benchmarks, or all.")
-_LIST = flags.DEFINE_bool("list", False, "Name the benchmarks.")
-_SMOKE = flags.DEFINE_bool("smoke", False, "Tiny sizes: do they work?")
-_OUT = flags.DEFINE_string("out", "", "Folder of the JSON files.")
-_WRITE = flags.DEFINE_bool("write", False, "Fill the table of README.md.")
-
 
 class Benchmark(NamedTuple):
   """A benchmark of the folder.
@@ -131,9 +125,19 @@ def run_all(names: Sequence[str], out: pathlib.Path, *, smoke: bool) -> None:
     app.fail(f"{', '.join(failed)} failed: see above")
 
 
+def define_flags() -> None:
+  """Define the flags of the command, not of those who import it."""
+  flags.DEFINE_list("run", [], "Names of benchmarks, or all.")
+  flags.DEFINE_bool("list", False, "Name the benchmarks.")
+  flags.DEFINE_bool("smoke", False, "Tiny sizes: do they work?")
+  flags.DEFINE_string("out", "", "Folder of the JSON files.")
+  flags.DEFINE_bool("write", False, "Fill the table of README.md.")
+
+
 def main(_: Sequence[str]) -> None:
   """List, run or write, as the flags say."""
-  names = _RUN.value
+  values = flags.FLAGS
+  names = values.run
   if names == ["all"]:
     names = list(BENCHMARKS)
   if unknown := set(names) - set(BENCHMARKS):
@@ -141,23 +145,24 @@ def main(_: Sequence[str]) -> None:
         f"--run={','.join(sorted(unknown))}: expected all, or of"
         f" {', '.join(BENCHMARKS)}"
     )
-  if _LIST.value:
+  if values.list:
     for name, benchmark in BENCHMARKS.items():
       print(f"{name:16}{benchmark.about}")
   if names:
-    out = pathlib.Path(_OUT.value)
-    if not _OUT.value or (_SMOKE.value and out.resolve() == table.FOLDER):
-      raise ValueError(f"--out={_OUT.value}: expected a folder for the results")
+    out = pathlib.Path(values.out)
+    if not values.out or (values.smoke and out.resolve() == table.FOLDER):
+      raise ValueError(f"--out={values.out}: expected a folder for the results")
     if len(names) == 1:
-      found = measure(names[0], smoke=_SMOKE.value)
+      found = measure(names[0], smoke=values.smoke)
       files.write_json(out / f"{names[0]}.json", found)
       print(table.render(out, names))
     else:
-      run_all(names, out, smoke=_SMOKE.value)
-  if _WRITE.value:
+      run_all(names, out, smoke=values.smoke)
+  if values.write:
     text = table.README.read_text(encoding="utf-8")
     files.write_text(table.README, table.replaced(text, table.render()))
 
 
 if __name__ == "__main__":
+  define_flags()
   app.run(main)

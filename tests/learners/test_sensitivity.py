@@ -140,7 +140,8 @@ def test_what_is_frozen_is_neither_clipped_nor_noised(name):
     described, clip_unit = plan.SamplingPlan((plan.FixedSize(4),)), "image"
   mechanism = plan.Mechanism(clip_unit=clip_unit, noise_multiplier=3.0)
   optimizer = optax.sgd(1.0)
-  state = private.init(private.secret_key(), learner, optimizer, mechanism)
+  key = private.secret_key(bytes(8))  # The norm of noise is a random number.
+  state = private.init(key, learner, optimizer, mechanism)
   before = flat(state.params)
   step = private.make_meta_step(
       learner, optimizer, data, plan.Release(data.hierarchy, described,
