@@ -36,7 +36,7 @@ def positive(name: str, value: Any, *, zero: bool = False) -> float:
   return float(value)
 
 
-def rate(name: str, value: Any) -> float:
+def probability(name: str, value: Any) -> float:
   """Return a probability from 0 to 1, or raise PlanError."""
   if not _is_number(value) or not 0 <= value <= 1:
     raise refusal(name, value, "a number from 0 to 1")

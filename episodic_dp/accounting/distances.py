@@ -1,8 +1,8 @@
 """Distances: clip units counted along the paths of a tree.
 
-A unit's path is the unit and all units that it lies in, primary unit first. All
-counts and distances are in clip norms; `sensitivity` divides by the noise
-multiplier.
+A unit's path is the unit and all units that it lies in, primary unit first.
+Counts and distances are in clip norms; those of profiles, which `averaged` and
+`sensitivity` make, are in standard deviations of the noise.
 
 Random numbers. A step may draw a random number of a unit's clip units: users
 whose examples are clipped one by one and drawn by `Poisson`, at any depth below
@@ -29,6 +29,8 @@ import numpy as np
 
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting.profiles import counts as counts_lib
+from episodic_dp.accounting.profiles import random_count
+from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.plan import sampler_error
 
 
@@ -384,24 +386,58 @@ class _Families(NamedTuple):
   numbers: list[counts_lib.Counts]
 
 
-def paths_and_others(
+def averaged(
     release: plan_lib.Release, k: int
-) -> Iterator[tuple[RandomPath, dict[tuple[float, ...], float]]]:
-  """Yield the random paths of a level, and what differs where they break.
+) -> unit_profile.UnitProfiles:
+  """Describe units whose own or whose siblings' numbers are random.
 
-  Yields:
-    A path; and for the counts of other clip units that differ, stage by stage,
-    the chance, or {} where the path never breaks.
+  The numbers of the siblings on the path, and of the units that are drawn where
+  the path breaks, do not depend on the unit, so they may be taken as known: the
+  profile is the average over them.
   """
+  z = float(release.mechanism.noise_multiplier)
+  found: list[unit_profile.UnitProfile] = []
   for path in random_paths(release, k):
-    chances: dict[tuple[float, ...], float] = {}
-    if any(rate < 1 for rate in path.rates[:-1]):
-      limit = 40 if path.is_constant else 10
-      for chance, counted in _other_numbers(release, k, limit):
-        # No more than all there are on this path.
-        found = tuple(map(min, counted, path.others))
-        chances[found] = chances.get(found, 0.0) + chance
-    yield path, chances
+    whole = random_count.RandomCount(
+        outer_rates=path.rates[:-1],
+        rate=path.rates[-1],
+        outer_distances=tuple(count / z for count in path.others),
+        number=path.number,
+        instead=path.instead,
+        distance=1 / z,
+    )
+    kind: random_count.Part = whole.at_most if path.is_constant else whole
+    chances = _chances(release, k, path)
+    if len(chances) < 2:
+      found.append(kind)
+      continue
+    own = kind.outer_distances[0] - whole.outer_distances[0]
+    found.append(random_count.Averaged(tuple(
+        (chance, dataclasses.replace(
+            kind, outer_distances=tuple(own + count / z for count in counted)
+        ))
+        for counted, chance in sorted({path.others: 0.0, **chances}.items())
+    )))
+  return tuple(found)
+
+
+def _chances(
+    release: plan_lib.Release, k: int, path: RandomPath
+) -> dict[tuple[float, ...], float]:
+  """Find the chances of the others' numbers where a path breaks.
+
+  Returns:
+    Counts of other clip units that differ, stage by stage -> the chance; {}
+    where the path never breaks.
+  """
+  chances: dict[tuple[float, ...], float] = {}
+  if any(rate < 1 for rate in path.rates[:-1]):
+    limit = 40 if path.is_constant else 10
+    for chance, counted in _other_numbers(release, k, limit):
+      # No more than all there are on this path.
+      found = tuple(map(min, counted, path.others))
+      chances[found] = chances.get(found, 0.0) + chance
+  return chances
 
 
 def _other_numbers(

@@ -506,8 +506,8 @@ def epsilon(
         f"distances {distances!r} must be one number or (d_a, d_b), not"
         " negative"
     )
-  _validate.rate("q", q)
-  _validate.rate("p", p)
+  _validate.probability("q", q)
+  _validate.probability("p", p)
   if not all(map(math.isfinite, pair)):
     return math.inf if q * p > 0 else 0.0
   kind = amplification.Amplification(

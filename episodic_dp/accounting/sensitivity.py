@@ -34,7 +34,7 @@ parent) at one place at most, the step is like one of a tree: `profiles.
 recurrence` takes the probabilities that the path to that place breaks.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import dataclasses
 import functools
 import math
@@ -49,7 +49,6 @@ from episodic_dp.accounting.accountants.base import Phases
 from episodic_dp.accounting.profiles import allocation
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import counts
-from episodic_dp.accounting.profiles import random_count
 from episodic_dp.accounting.profiles import recurrence
 from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.plan import sampler_error as sampler_error_lib
@@ -298,42 +297,8 @@ def unit_profiles(
   if release.sample_level:
     return _sample_level(release, k)
   if not replaced and distances.draws_random_number(release, k):
-    return tuple(
-        _averaged(release, path, chances)
-        for path, chances in distances.paths_and_others(release, k)
-    )
+    return distances.averaged(release, k)
   return _tree(release, k, replaced=replaced)
-
-
-def _averaged(
-    release: plan_lib.Release,
-    path: distances.RandomPath,
-    chances: Mapping[tuple[float, ...], float],
-) -> unit_profile.UnitProfile:
-  """Average one kind of unit over the numbers that other units draw.
-
-  The numbers of the siblings on the path, and of the units that are drawn where
-  the path breaks, do not depend on the unit, so they may be taken as known.
-  """
-  z = float(release.mechanism.noise_multiplier)
-  whole = random_count.RandomCount(
-      outer_rates=path.rates[:-1],
-      rate=path.rates[-1],
-      outer_distances=tuple(count / z for count in path.others),
-      number=path.number,
-      instead=path.instead,
-      distance=1 / z,
-  )
-  kind: random_count.Part = whole.at_most if path.is_constant else whole
-  if len(chances) < 2:
-    return kind
-  own = kind.outer_distances[0] - whole.outer_distances[0]
-  return random_count.Averaged(tuple(
-      (chance, dataclasses.replace(
-          kind, outer_distances=tuple(own + count / z for count in counted)
-      ))
-      for counted, chance in sorted({path.others: 0.0, **chances}.items())
-  ))
 
 
 def _tree(

@@ -161,5 +161,5 @@ def _convert(name: str, value: str, default: Any) -> Any:
   if isinstance(default, float):
     rate = name.endswith(" rate")
     found = _validate.positive(name, found, zero=not rate)
-    return _validate.rate(name, found) if rate else found
+    return _validate.probability(name, found) if rate else found
   return found

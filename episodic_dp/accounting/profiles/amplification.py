@@ -308,7 +308,7 @@ def theorem3_as_printed(
   Raises:
     PlanError: a value is out of range.
   """
-  if not _validate.rate("eta", eta):
+  if not _validate.probability("eta", eta):
     raise _validate.refusal("eta", eta, "a number above 0")
   _validate.positive("epsilon", epsilon, zero=True)
   _validate.positive("noise_multiplier", noise_multiplier)
