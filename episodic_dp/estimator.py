@@ -21,10 +21,10 @@ from episodic_dp import errors
 from episodic_dp import export
 from episodic_dp import plan
 from episodic_dp import training
-from episodic_dp.analysis import solving
 from episodic_dp.config import build
 from episodic_dp.config import defaults
 from episodic_dp.config import RunConfig
+from episodic_dp.config import solving
 from episodic_dp.config.presets import own_data
 from episodic_dp.export import writing
 

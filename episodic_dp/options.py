@@ -2,9 +2,9 @@
 
 Each class is the only description of its options: configs, presets, flags,
 config.json and exported models read its fields. The builders
-(`models.networks.by_name`, `learners.naming.by_name`, `config.build`) take its
-objects. This module does not import JAX, so that a config is read and accounted
-without it.
+(`models.networks.by_name`, `learners.naming.make_learner`, `config.build`) take
+its objects. This module does not import JAX, so that a config is read and
+accounted without it.
 """
 
 from collections.abc import Mapping
@@ -67,7 +67,7 @@ class Network:
 
 
 SUPERVISED = "supervised"
-_BY_GRADIENTS = ("maml", "anil", "meta_sgd", "reptile")
+BY_GRADIENTS = ("maml", "anil", "meta_sgd", "reptile")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,25 +105,6 @@ class Learner:
   ridge: float = 1.0
   ridge_scale: float = 10.0
   metric_scale: float = 1.0
-
-  def check_tasks(self, *, has_episode: bool, way: int) -> None:
-    """Raise PlanError where the learner does not suit the episode.
-
-    Args:
-      has_episode: the plan forms tasks; otherwise examples are learned.
-      way: classes of a task; 1 is regression.
-    """
-    if has_episode == (self.name == SUPERVISED):
-      raise _validate.refusal(
-          "learner.name", self.name,
-          "supervised, which learns single examples, without config.episode,"
-          " and a learner that learns from tasks with it",
-      )
-    if way == 1 and self.name not in _BY_GRADIENTS:
-      raise _validate.refusal(
-          "learner.name", self.name,
-          "maml or another with gradient steps for regression (way=1)",
-      )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -61,9 +61,9 @@ from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
 from episodic_dp import training
 from episodic_dp.accounting import report
-from episodic_dp.analysis import solving
 from episodic_dp.config import build
 from episodic_dp.config import RunConfig
+from episodic_dp.config import solving
 from episodic_dp.output import phases
 from episodic_dp.output import tables
 from episodic_dp.plan import stages

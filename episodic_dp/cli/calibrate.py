@@ -20,8 +20,8 @@ import dataclasses
 
 from absl import flags
 
-from episodic_dp.analysis import solving
 from episodic_dp.cli import shared_flags
+from episodic_dp.config import solving
 from episodic_dp.output import phases
 
 

@@ -52,13 +52,13 @@ import sys
 from absl import flags
 
 from episodic_dp import training
-from episodic_dp.analysis import solving
 from episodic_dp.cli import devices
 from episodic_dp.cli import exit_status
 from episodic_dp.cli import interrupts
 from episodic_dp.cli import shared_flags
 from episodic_dp.config import build
 from episodic_dp.config import RunConfig
+from episodic_dp.config import solving
 from episodic_dp.output import phases
 from episodic_dp.training import processes
 from episodic_dp.training import stopping

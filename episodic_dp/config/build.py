@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 
 from episodic_dp import data
-from episodic_dp import errors
 from episodic_dp import learners
 from episodic_dp import options
-from episodic_dp import plan as plan_lib
 from episodic_dp import private
 from episodic_dp import training
 from episodic_dp.config.run_config import RunConfig
@@ -51,6 +49,7 @@ def build(
   """
   config.check_complete()
   assert config.delta is not None  # `RunConfig.parse` computed it.
+  optimizer = state_lib.make_optimizer(config.optimizer, config.steps)
   tasks, validation = config.evaluation, None
   if train is None:
     if splits is None:
@@ -64,7 +63,7 @@ def build(
     )
   if config.episode is None:
     train = data.as_examples(train)
-  train = with_copies(train, config.release.hierarchy)
+  train = train.with_copies(config.release.hierarchy)
   learner, evaluated = make_learners(config, train.image_shape)
   compute = private.Compute(
       diagnostics=config.private_diagnostics,
@@ -84,7 +83,7 @@ def build(
       validation=validation,
       release=config.release,
       learner=learner,
-      optimizer=state_lib.make_optimizer(config.optimizer, config.steps),
+      optimizer=optimizer,
       steps=config.steps,
       privacy_unit=config.privacy_unit,
       delta=config.delta,
@@ -114,12 +113,12 @@ def make_learners(
   )
   model = build_network(outputs=config.outputs)
   if config.learner.name != options.SUPERVISED:
-    learner = naming.by_name(config.learner, model, way=config.way)
+    learner = naming.make_learner(config.learner, model, way=config.way)
     return learner, learner
   tuned = naming.make_fine_tuning(
       build_network(outputs=config.way), config.fine_tuning
   )
-  return naming.by_name(config.learner, model, way=None), tuned
+  return naming.make_learner(config.learner, model, way=None), tuned
 
 
 def load_data(
@@ -155,33 +154,3 @@ def _recorded(
       dtype="uint8" if whole else "float32",
   )
   return dataclasses.replace(config, model=model, data=example).as_json()
-
-
-def with_copies(
-    train: data.ArrayDataset, described: plan_lib.Hierarchy
-) -> data.ArrayDataset:
-  """Return the data with the config's counts of copies, which are checked.
-
-  Raises:
-    PlanError: a record recurs more often than the config says.
-    RunError: the data cannot be counted.
-  """
-  if described.most_copies in (None, train.hierarchy.most_copies):
-    return train
-  if train.count_copies is None:
-    raise errors.RunError(
-        f"most_copies {described.most_copies} cannot be checked: the data"
-        f" '{train.name}' are no synthetic participants; leave it out"
-    )
-  found = train.count_copies()
-  for level, stated in zip(described.levels, described.most_copies):
-    if 0 < stated < found.get(level, 1):
-      raise plan_lib.PlanError(
-          f"most_copies {stated} of level '{level}' is too small: one {level}"
-          f" is held by {found[level]} units of level"
-          f" '{described.levels[0]}'; state {found[level]}"
-      )
-  counted = dataclasses.replace(
-      train.hierarchy, most_copies=described.most_copies
-  )
-  return dataclasses.replace(train, hierarchy=counted)

@@ -146,6 +146,7 @@ class RunConfig:
       found = dataclasses.replace(
           found, survey=survey, hierarchy=_tree_of(survey, found)
       )
+      _check_test_tasks(survey, found.task)
     hierarchy = found.release.hierarchy
     units = hierarchy.num_units(hierarchy.level_index(found.level))
     if found.delta is None:
@@ -252,10 +253,19 @@ class RunConfig:
     Raises:
       PlanError: names the field.
     """
-    self.learner.check_tasks(
-        has_episode=self.episode is not None, way=self.way
-    )
-    if self.learner.name == options.SUPERVISED and self.model.outputs is None:
+    name, way = self.learner.name, self.way
+    if (self.episode is None) != (name == options.SUPERVISED):
+      raise _validate.refusal(
+          "config.learner.name", name,
+          "supervised, which learns single examples, without config.episode,"
+          " and a learner that learns from tasks with it",
+      )
+    if way == 1 and name not in options.BY_GRADIENTS:
+      raise _validate.refusal(
+          "config.learner.name", name,
+          "maml or another with gradient steps for regression (way=1)",
+      )
+    if name == options.SUPERVISED and self.model.outputs is None:
       raise errors.PlanError(
           "config.model.outputs is missing: set it to the number of training"
           " classes, which learner.name=supervised separates"
@@ -270,17 +280,6 @@ class RunConfig:
           "config.optimizer.warm_up", self.optimizer.warm_up,
           f"less than {self.steps} steps",
       )
-    if self.survey is None:
-      return
-    for part in ("validation", "test"):
-      tree = self.survey.hierarchies[part]
-      try:
-        validation.task_plan(tree, **self.task)
-      except plan_lib.PlanError as e:
-        raise plan_lib.PlanError(
-            f"the {part} part of {self.survey.listing.source} does not suit the"
-            f" test tasks ({e}); it holds {tree}"
-        ) from e
 
   def with_changes(self, changes: Mapping[str, Any]) -> "RunConfig":
     """Return the config with other values, checked again.
@@ -334,6 +333,19 @@ def _tree_of(found: own_data.Survey, config: RunConfig) -> release_lib.Tree:
   else:
     _check_names(training, plan)
   return release_lib.Tree.of(training)
+
+
+def _check_test_tasks(found: own_data.Survey, task: Mapping[str, Any]) -> None:
+  """Raise PlanError unless the public parts of own data hold test tasks."""
+  for part in ("validation", "test"):
+    tree = found.hierarchies[part]
+    try:
+      validation.task_plan(tree, **task)
+    except plan_lib.PlanError as e:
+      raise plan_lib.PlanError(
+          f"the {part} part of {found.listing.source} does not suit the"
+          f" test tasks ({e}); it holds {tree}"
+      ) from e
 
 
 def _check_names(

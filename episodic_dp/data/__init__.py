@@ -37,9 +37,7 @@ def read_options(name: str, chosen: Any) -> Any:
   Raises:
     PlanError: an unknown name or option, or a value of another type.
   """
-  return plain.from_plain(
-      _module(name).Options, chosen, name="config.data.options", partial=True
-  )
+  return _read(_module(name), chosen)
 
 
 def check_data_dir(name: str, data_dir: str | os.PathLike[str] | None) -> None:
@@ -99,8 +97,16 @@ def load(
   module = _module(name)
   where = Where(data_dir=data_dir, cache_dir=cache_dir, download=download)
   more = {} if surveyed is None else {"surveyed": surveyed}
-  splits: Splits = module.load(read_options(name, chosen), where, **more)
+  splits: Splits = module.load(
+      _read(module, chosen), where, **more
+  )
   return splits
+
+
+def _read(module: Any, chosen: Any) -> Any:
+  return plain.from_plain(
+      module.Options, chosen, name="config.data.options", partial=True
+  )
 
 
 def _module(name: str) -> Any:

@@ -7,6 +7,7 @@ from typing import Annotated, Protocol, TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from episodic_dp import _validate
+from episodic_dp import errors
 from episodic_dp import plan
 
 if TYPE_CHECKING:  # A config is checked and accounted without JAX.
@@ -218,6 +219,36 @@ class ArrayDataset:
     """Return the shape of an example as a model sees it: without targets."""
     *axes, last = self.images.shape[1:]
     return *axes, last - self.targets
+
+  def with_copies(self, described: plan.Hierarchy) -> "ArrayDataset":
+    """Return the data with the counts of copies that a config states.
+
+    Args:
+      described: hierarchy of the config.
+
+    Raises:
+      PlanError: a record recurs more often than stated.
+      RunError: the data cannot be counted.
+    """
+    if described.most_copies in (None, self.hierarchy.most_copies):
+      return self
+    if self.count_copies is None:
+      raise errors.RunError(
+          f"most_copies {described.most_copies} cannot be checked: the data"
+          f" '{self.name}' are no synthetic participants; leave it out"
+      )
+    found = self.count_copies()
+    for level, stated in zip(described.levels, described.most_copies):
+      if 0 < stated < found.get(level, 1):
+        raise plan.PlanError(
+            f"most_copies {stated} of level '{level}' is too small: one {level}"
+            f" is held by {found[level]} units of level"
+            f" '{described.levels[0]}'; state {found[level]}"
+        )
+    counted = dataclasses.replace(
+        self.hierarchy, most_copies=described.most_copies
+    )
+    return dataclasses.replace(self, hierarchy=counted)
 
 
 def as_examples(dataset: ArrayDataset) -> ArrayDataset:

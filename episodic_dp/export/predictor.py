@@ -284,7 +284,7 @@ def _trained(
     found: folder_lib.Description, start: Weights | None, way: int
 ) -> learners.Learner:
   """Make the learner of the run, whose `init` has the trained parameters."""
-  return naming.by_name(
+  return naming.make_learner(
       found.learner, _network(found, found.network.outputs, start), way=way
   )
 

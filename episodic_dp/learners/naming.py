@@ -21,7 +21,7 @@ _DESCENDING: dict[str, type[maml.MAML]] = {
 }
 
 
-def by_name(
+def make_learner(
     learner: options.Learner, model: model_lib.Model, *, way: int | None
 ) -> learner_lib.Learner:
   """Build a learner.

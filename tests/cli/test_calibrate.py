@@ -8,7 +8,7 @@ import pytest
 
 from episodic_dp import plan
 from episodic_dp.analysis import costs
-from episodic_dp.analysis import solving
+from episodic_dp.config import solving
 
 GLYPHS = "--config=glyphs"
 

@@ -134,8 +134,8 @@ def test_images_stay_mapped_and_on_the_host_where_asked(writers, monkeypatch):
 
 
 def test_units_that_nothing_declares_are_assumed_to_be_all(tmp_path):
-  for units in ({}, {"units": np.arange(9)}):
-    arrays = own_images.arrays(classes=9)
+  for units in ({}, {"units": np.arange(18)}):
+    arrays = own_images.arrays(classes=18)
     arrays = {name: values[1:] for name, values in arrays.items()}
     np.savez(tmp_path / "own.npz", **arrays, **units)
     config = parse(tmp_path / "own.npz", "way=3,tasks=1,query=1,steps=2")

@@ -69,20 +69,20 @@ def test_stated_counts_of_copies_are_checked(splits):
         most_copies=counts or None,
     )
 
-  assert build.with_copies(train, stating()) is train
+  assert train.with_copies(stating()) is train
   described = stating(**true | {"image": true["image"] + 1})
-  found = build.with_copies(train, described).hierarchy
+  found = train.with_copies(described).hierarchy
   assert found.same_tree(described)
   assert found.most_copies == (1, true["class"], true["image"] + 1)
-  only = build.with_copies(train, stating(image=true["image"])).hierarchy
+  only = train.with_copies(stating(image=true["image"])).hierarchy
   assert only.most_copies == (1, 0, true["image"])
   other = stating(more=1, **true)  # The counts do not hide other sizes.
-  assert not build.with_copies(train, other).hierarchy.same_tree(other)
+  assert not train.with_copies(other).hierarchy.same_tree(other)
   for level, count in true.items():
     with pytest.raises(plan.PlanError, match=f"'{level}'.*state {count}"):
-      build.with_copies(train, stating(**{level: count - 1}))
+      train.with_copies(stating(**{level: count - 1}))
   with pytest.raises(training.RunError, match="cannot be checked"):
-    build.with_copies(splits.train, stating(image=9))
+    splits.train.with_copies(stating(image=9))
 
 
 def test_the_schedule_ends_with_the_run():
