@@ -30,31 +30,43 @@ help:
 	@sed -n 's/^## //p' Makefile
 
 # The stamp is made anew when a dependency changes. The lock has all there is to
-# install, that the package is built with, too. Byte code is written by all cores,
-# which pip does not; files that no Python of today reads are passed over.
+# install, that the package is built with, too: by uv, which is quick, or where it
+# does not find the packages (it does not read pip's settings) by pip. Byte code is
+# written by all cores; files that no Python of today reads are passed over.
+PINNED = --no-deps --require-hashes -r
+define install
+$(BIN)/uv pip install -q --python $(BIN)/python $(PINNED) $(1) || \
+  $(BIN)/python -m pip install -q --no-compile $(PINNED) $(1)
+endef
+
 $(VENV)/.installed: requirements.lock setup.py pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "episodic_dp needs Python 3.11 or newer; set PYTHON=python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --no-compile --no-deps --require-hashes \
-	  -r requirements.lock
+	$(BIN)/python -m pip install -q $(PINNED) requirements/uv.lock
+	$(call install,requirements.lock)
 	$(BIN)/python -m pip install -q --no-compile --no-deps --no-build-isolation -e .
-	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null 2>&1 || true
+	@$(BIN)/python -m compileall -q -j 0 -x '/tests?/' $(VENV)/lib > /dev/null 2>&1 || true
+	@touch $@
+
+# What builds the site and the package, in the same environment.
+$(VENV)/.release: $(VENV)/.installed requirements/release.lock
+	$(call install,requirements/release.lock)
 	@touch $@
 
 env: $(VENV)/.installed
 
 # One file for every Python that setup.py takes, of the newest packages that each
 # can have. What a container with accelerators has is what was tested.
-LOCK = UV_CUSTOM_COMPILE_COMMAND='make lock' build/lock/bin/uv pip compile -q \
-  --universal --python-version 3.11 --generate-hashes --upgrade setup.py
-lock:
-	$(PYTHON) -m venv build/lock
-	build/lock/bin/python -m pip install -q uv
-	$(LOCK) --extra test --extra docs --extra release \
-	  --extra cloud -o requirements.lock
+LOCK = UV_CUSTOM_COMPILE_COMMAND='make lock' $(BIN)/uv pip compile -q --universal \
+  --python-version 3.11 --generate-hashes --upgrade
+lock: env
+	echo uv | $(LOCK) - -o requirements/uv.lock
+	$(LOCK) setup.py --extra test --extra cloud -o requirements.lock
+	$(LOCK) setup.py --extra docs --extra release -c requirements.lock \
+	  -o requirements/release.lock
 	for kind in cuda tpu; do \
-	  $(LOCK) --extra $$kind --extra cloud -c requirements.lock \
+	  $(LOCK) setup.py --extra $$kind --extra cloud -c requirements.lock \
 	    -o requirements/$$kind.lock || exit 1; \
 	done
 
@@ -89,7 +101,7 @@ test-newest:
 	done; \
 	echo "test-newest is skipped: no Python 3.12 among $(PYTHONS_312)"
 
-test-slow: env
+test-slow: $(VENV)/.release
 	$(BIN)/python -m pytest -m 'slow or optimized' -n 2 --dist loadfile
 	$(MAKE) test-newest
 
@@ -98,11 +110,11 @@ test-slow: env
 notebooks: env
 	$(BIN)/python -m experiments.notebooks $(NOTEBOOKS)
 
-site: env
+site: $(VENV)/.release
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # The wheel is tried where nothing else is: environment and folder are new.
-package: env
+package: $(VENV)/.release
 	rm -rf dist build/walk
 	$(BIN)/python -m build --no-isolation --outdir=dist .
 	$(BIN)/python -m twine check --strict dist/*

@@ -12,19 +12,21 @@ import setuptools
 
 ROOT = pathlib.Path(__file__).parent.parent
 LOCKS = {
-    "requirements.lock": "test",
-    "requirements/cuda.lock": "cuda",
-    "requirements/tpu.lock": "tpu",
+    "requirements.lock": ["test"],
+    "requirements/release.lock": ["docs", "release"],
+    "requirements/cuda.lock": ["cuda"],
+    "requirements/tpu.lock": ["tpu"],
 }
 PYTHONS = ("3.11.9", "3.12.3", "3.13.1")
 
 
-def asked(extra):
-  """What setup.py asks for with an extra."""
+def asked(extras):
+  """List what setup.py asks for with extras."""
   with mock.patch.object(setuptools, "setup") as setup:
     runpy.run_path(str(ROOT / "setup.py"))
   given = setup.call_args.kwargs
-  texts = given["install_requires"] + given["extras_require"][extra]
+  texts = sum(map(given["extras_require"].get, extras), [])
+  texts += given["install_requires"]
   return [requirements.Requirement(text) for text in texts]
 
 
@@ -67,9 +69,8 @@ def test_every_pin_has_a_hash_and_none_is_torch(name):
 
 
 @pytest.mark.parametrize("python", PYTHONS)
-@pytest.mark.parametrize("name", ["requirements/cuda.lock",
-                                  "requirements/tpu.lock"])
-def test_accelerators_have_what_was_tested(name, python):
+@pytest.mark.parametrize("name", list(LOCKS)[1:])
+def test_all_have_what_was_tested(name, python):
   tested, there = (
       pins((ROOT / file).read_text(), python)
       for file in ("requirements.lock", name)
