@@ -49,7 +49,6 @@ def build(
   """
   config.check_complete()
   assert config.delta is not None  # `RunConfig.parse` computed it.
-  optimizer = state_lib.make_optimizer(config.optimizer, config.steps)
   tasks, validation = config.evaluation, None
   if train is None:
     if splits is None:
@@ -79,11 +78,12 @@ def build(
         compute, mesh=mesh if mesh.size > 1 else None
     )
   return training.TrainingSpec(
+      config=_recorded(config, train, learner),
       train=dataclasses.replace(train, resident=config.compute.resident),
       validation=validation,
       release=config.release,
       learner=learner,
-      optimizer=optimizer,
+      optimizer=state_lib.make_optimizer(config.optimizer, config.steps),
       steps=config.steps,
       privacy_unit=config.privacy_unit,
       delta=config.delta,
@@ -93,7 +93,6 @@ def build(
       evaluate_every=tasks.every,
       checkpoint_every=config.checkpoint_every,
       evaluator=evaluator or training.Evaluator(evaluated),
-      config=_recorded(config, train, learner),
   )
 
 
