@@ -6,6 +6,7 @@ import functools
 import os
 from typing import Any, Literal, TypeAlias
 
+from absl import logging
 import ml_collections
 import numpy as np
 
@@ -336,16 +337,23 @@ def _tree_of(found: own_data.Survey, config: RunConfig) -> release_lib.Tree:
 
 
 def _check_test_tasks(found: own_data.Survey, task: Mapping[str, Any]) -> None:
-  """Raise PlanError unless the public parts of own data hold test tasks."""
+  """Refuse public parts of own data without test tasks; count their units."""
   for part in ("validation", "test"):
     tree = found.hierarchies[part]
     try:
-      validation.task_plan(tree, **task)
+      _, fitting = validation.task_plan(tree, **task)
     except plan_lib.PlanError as e:
       raise plan_lib.PlanError(
           f"the {part} part of {found.listing.source} does not suit the"
           f" test tasks ({e}); it holds {tree}"
       ) from e
+    units, held, level = fitting.num_units(0), tree.num_units(0), tree.levels[0]
+    if units < held or units == 1:
+      logging.warning(
+          "the %s tasks are of %d of the %d units of level '%s' in this part:"
+          " the others have too few classes or examples, and one unit says"
+          " little about others", part, units, held, level,
+      )
 
 
 def _check_names(

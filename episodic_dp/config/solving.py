@@ -5,6 +5,8 @@ import dataclasses
 import math
 from typing import Any
 
+from absl import logging
+
 from episodic_dp import _validate
 from episodic_dp import accounting
 from episodic_dp import errors
@@ -16,6 +18,7 @@ from episodic_dp.plan import validation
 
 SOLVERS = ("noise_multiplier", "steps", "tasks")
 _DIGITS = 5
+_MOST_NOISE = 0.1  # For each task of a step, before it drowns what they teach.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,28 +127,34 @@ def spend(config: RunConfig, epsilon: float) -> tuple[RunConfig, Calibration]:
   Returns:
     the config with this noise, and what it spends.
 
+  More noise than a tenth of the tasks of a step is warned of.
+
   Raises:
     PlanError: epsilon cannot be reached, or only with more noise than the tasks
       of a step can outweigh.
     UnsoundPlanError: the level has no guarantee.
   """
   found = calibrate(config, epsilon=epsilon)
-  if found.noise_multiplier > found.per_step:
-    noise = f"noise_multiplier {found.noise_multiplier:g}"
-    loudest = _with_noise(config, found.per_step)
+  share = found.noise_multiplier / found.per_step
+  if share > _MOST_NOISE:
+    quieter = _with_noise(config, _MOST_NOISE * found.per_step)
     spent = accounting.guarantee(
-        loudest.release,
+        quieter.release,
         steps=config.steps, delta=config.delta, level=config.level,
     ).epsilon
     # The noise is found to within a hundredth of epsilon.
     reached = report.rounded_up(1.01 * spent)
-    raise errors.PlanError(
-        f"epsilon {epsilon:g} needs {noise}, more than the {found.per_step:g}"
-        f" {found.drawn} of a step together, so that nothing would be learned:"
-        f" with {config.release.hierarchy} and {config.steps} steps epsilon"
-        f" {reached} is reachable; give --epsilon={reached}, take fewer steps,"
-        f" or train on more {found.level}s"
+    text = (
+        f"epsilon {epsilon:g} needs noise_multiplier"
+        f" {found.noise_multiplier:g}, more than a tenth of the"
+        f" {found.per_step:g} {found.drawn} of a step, so that little would be"
+        f" learned: with {config.release.hierarchy} and {config.steps} steps"
+        f" epsilon {reached} is reachable; give --epsilon={reached}, take fewer"
+        f" steps, or train on more {found.level}s"
     )
+    if share > 1:
+      raise errors.PlanError(text)
+    logging.warning(text)
   return _with_noise(config, found.noise_multiplier), found
 
 

@@ -337,24 +337,49 @@ class Hierarchy:
     offsets = xp.asarray(self.offsets[level], parents.dtype)
     return offsets[parents], offsets[parents + 1] - offsets[parents]
 
-  def occupied(self) -> "Hierarchy":
-    """Give the tree of the units that hold a leaf: for public data only.
+  def fitting(self, least: Sequence[int]) -> "Hierarchy":
+    """Give the tree of the units that fill a task: for public data only.
 
-    Where privacy is at stake an empty unit must stay, or its neighbours would
-    be drawn at other rates than are accounted.
+    Where privacy is at stake a unit that is too small must stay, or its
+    neighbours would be drawn at other rates than are accounted.
+
+    Args:
+      least: level -> its fewest units in a unit of the level above, from the
+        first level on.
+
+    Returns:
+      The tree, whose `leaf_rows` are rows of the same data; the whole tree
+      where nothing is left.
     """
     if self.offsets is None:
       return self
-    offsets, names = list(self.offsets), list(self.names or [None] * self.depth)
-    for k in reversed(range(1, self.depth)):
-      found = names[k - 1]
+    kept = [np.ones(self.num_leaves, bool)]  # Of the level that is counted.
+    for k in reversed(range(self.depth)):
+      held = np.bincount(
+          self.parents(k), kept[0], self.child_counts(k).size
+      )
+      kept.insert(0, held >= least[k])
+    if not kept[0].all():
+      return self
+    offsets, names = [], list(self.names or [None] * self.depth)
+    for k, found in enumerate(names):
+      parents = self.parents(k)
+      kept[k + 1] &= kept[k][parents]
+      held = np.bincount(parents[kept[k + 1]], minlength=kept[k].size)
+      offsets.append(_offsets(held[kept[k]]))
       if found is not None:
-        names[k - 1] = found[np.diff(offsets[k]) > 0]
-      # An empty unit begins where the next one does.
-      starts = np.unique(offsets[k])
-      offsets[k - 1] = np.searchsorted(starts, offsets[k][offsets[k - 1]])
-      offsets[k] = starts
-    return dataclasses.replace(self, offsets=tuple(offsets), names=tuple(names))
+        names[k] = found[kept[k + 1]]
+    rows = self.leaf_rows
+    if not kept[-1].all():
+      rows = np.arange(self.num_leaves) if rows is None else rows
+      rows = rows[kept[-1]].astype(np.int32)
+    return dataclasses.replace(
+        self,
+        offsets=tuple(offsets),
+        leaf_rows=rows,
+        most_copies=None,  # A count of units that may be gone.
+        names=tuple(names),
+    )
 
   def same_tree(self, other: "Hierarchy") -> bool:
     """Say whether both have the same levels, sizes and copies.

@@ -187,7 +187,7 @@ def task_plan(
     shot: int,
     query: int,
     classes: str | None = None,
-) -> stages.SamplingPlan:
+) -> tuple[stages.SamplingPlan, Hierarchy]:
   """Plan one task of public data.
 
   It has a unit of each upper level, `way` classes and shot + query of each.
@@ -195,7 +195,8 @@ def task_plan(
   Where classes are the first level they come from the whole set, otherwise from
   one unit (one writer's script). Where they are not the level above the
   examples (diagnosis, patient, image), each of their examples is of another
-  unit below them. The data are public, so empty units are left out.
+  unit below them. The data are public, so units that are too small for a task
+  are left out.
 
   Args:
     hierarchy: of the data.
@@ -205,6 +206,9 @@ def task_plan(
     classes: their level; None, or a level that the data do not have, means the
       one above the examples.
 
+  Returns:
+    The plan, and the tree of the units that it samples from.
+
   Raises:
     PlanError: the hierarchy is too small for such a task.
   """
@@ -213,13 +217,10 @@ def task_plan(
     classes = None
   if classes is not None:
     upper = hierarchy.level_index(classes)
+  sizes = [1] * upper + [way, shot + query]
+  sizes += [1] * (hierarchy.depth - len(sizes))
   plan = stages.SamplingPlan(
-      (
-          *[stages.FixedSize(1)] * upper,
-          stages.FixedSize(way),
-          stages.FixedSize(shot + query),
-          *[stages.FixedSize(1)] * (hierarchy.depth - upper - 2),
-      ),
+      tuple(map(stages.FixedSize, sizes)),
       episode=stages.Episode(
           way=way,
           shot=shot,
@@ -228,5 +229,6 @@ def task_plan(
           classes=classes,
       ),
   )
-  validate(hierarchy.occupied(), plan)
-  return plan
+  fitting = hierarchy.fitting(sizes)
+  validate(fitting, plan)
+  return plan, fitting

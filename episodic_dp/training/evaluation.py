@@ -124,10 +124,10 @@ def draw(
   Raises:
     PlanError: the data set has too few classes or examples for such a task.
   """
-  plan = validation.task_plan(
+  plan, hierarchy = validation.task_plan(
       dataset.hierarchy, way=way, shot=shot, query=query, classes=classes
   )
-  episode, hierarchy = plan.episode, dataset.hierarchy.occupied()
+  episode = plan.episode
   assert episode is not None
   backends.ask_for_cores()
   sample_key, label_key = jax.random.split(jax.random.key(seed))

@@ -300,6 +300,12 @@ class MetaTraining:
     spec = self.spec
     stated = {} if self._spending is None else self._spending.stated()
     missing = () if self._spending is None else spec.release.levels
+    tree, level = spec.release.hierarchy, None
+    if self._spending is not None:
+      level = self._spending.level
+    units = None
+    if level is not None:
+      units = tree.num_units(tree.level_index(level))
     return reporting.Result(
         steps=done,
         planned=spec.steps,
@@ -309,7 +315,8 @@ class MetaTraining:
         score=self._scores[-1] if self._scores else None,
         untrained=self._scores[0] if self._scores else None,
         unproved=tuple(k for k in missing if k not in stated),
-        privacy_unit=self._spending.level if self._spending else None,
+        privacy_unit=level,
+        units=units,
     )
 
   @property

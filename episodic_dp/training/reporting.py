@@ -23,6 +23,7 @@ EVALUATION = "evaluation.json"  # What episodic-dp evaluate measured.
 LEARNING_CURVE = "learning_curve.png"
 EPSILON_CURVE = "epsilon_curve.png"
 _MOST_USEFUL = 10  # Of the epsilon of a privacy unit, by common judgement.
+_FEW = 200  # Units of privacy: see docs/choosing.md.
 _WIDTH = 72  # Of a caveat above a picture, in characters.
 
 Guarantees: TypeAlias = Mapping[str, accounting.Guarantee]  # By level.
@@ -43,8 +44,8 @@ class Result:
     seconds: wall-clock seconds of this process inside `train`.
     score: the last validation accuracy or squared error, or None.
     untrained: that of the initial parameters, or None.
-    unproved: the levels that have no guarantee.
     privacy_unit: the level that the run protects, or None.
+    units: the number of its training units, or None.
   """
 
   steps: int
@@ -56,6 +57,7 @@ class Result:
   untrained: evaluation.Score | None = None
   unproved: tuple[str, ...] = ()
   privacy_unit: str | None = None
+  units: int | None = None
 
   def __repr__(self) -> str:
     names = {"SIGINT": "Ctrl-C", "time limit": "its time limit"}
@@ -87,13 +89,19 @@ class Result:
     found = []
     before, after = self.untrained, self.score
     if self.steps and before is not None and after is not None:
-      widths = before.high - before.low + after.high - after.low
-      if after.sign * (after.mean - before.mean) <= widths / 2:
+      both = math.hypot(before.high - before.low, after.high - after.low) / 2
+      if after.sign * (after.mean - before.mean) <= both:
         found.append(
-            "  Training shows no gain over the untrained model: take more"
-            " units, a larger epsilon, public weights (--config.model.start)"
-            " or what episodic-dp plan proposes."
+            "  Training shows no gain over the untrained model or the public"
+            " start it began with: take more units, a larger epsilon, public"
+            " weights (--config.model.start) or what episodic-dp plan proposes;"
+            " the public start alone costs no privacy."
         )
+    if self.units is not None and self.units < _FEW:
+      found.append(
+          f"  {self.units} {self.privacy_unit}s are few: below {_FEW} a small"
+          " epsilon leaves little but noise (docs/choosing.md)."
+      )
     unit = self.guarantees.get(self.privacy_unit or "")
     if unit is not None and _MOST_USEFUL < unit.epsilon < math.inf:
       found.append(

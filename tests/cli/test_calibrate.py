@@ -44,15 +44,24 @@ def test_a_config_spends_what_it_is_asked_for(make_run):
   assert spent == found.epsilon and 1.98 <= spent <= 2.0
 
 
-def test_more_noise_than_tasks_is_refused_and_what_can_be_reached_is_said(
-    make_run,
+@pytest.mark.parametrize("epsilon, refused", [(1e-3, True), (0.02, False)])
+def test_of_much_noise_it_is_said_which_epsilon_can_be_reached(
+    make_run, caplog, epsilon, refused
 ):
   config = make_run(privacy_unit="image")
-  with pytest.raises(plan.PlanError, match="more than the .* tasks") as refused:
-    solving.spend(config, 1e-3)
-  reached = float(re.search(r"--epsilon=([\d.]+)", str(refused.value))[1])
+  if refused:
+    with pytest.raises(plan.PlanError, match="a tenth of the .* tasks") as e:
+      solving.spend(config, epsilon)
+    said = str(e.value)
+  else:
+    _, found = solving.spend(config, epsilon)
+    assert found.per_step / 10 < found.noise_multiplier <= found.per_step
+    said = caplog.text
+  reached = float(re.search(r"--epsilon=([\d.]+)", said)[1])
+  caplog.clear()
   _, found = solving.spend(config, reached)
-  assert found.epsilon <= reached
+  assert found.epsilon <= reached and not caplog.text
+  assert found.noise_multiplier <= found.per_step / 10
 
 
 def test_examples_take_the_place_of_tasks_that_are_not_formed(call):

@@ -12,10 +12,12 @@ import pytest
 
 from episodic_dp import data
 from episodic_dp import plan
+from episodic_dp import training
 from episodic_dp.analysis import costs
 from episodic_dp.config import build
 from episodic_dp.config import RunConfig
 from episodic_dp.config.presets import own_data as preset
+from episodic_dp.data import originals
 from episodic_dp.data.own_data import load as own_data
 from tests.data import own_images
 
@@ -165,6 +167,31 @@ def test_data_that_are_too_small_say_what_they_hold(
   with pytest.raises(plan.PlanError, match=match) as e:
     parse(root, text).check_complete()
   assert "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize("sizes", [(4, 4, 4), (1, 4, 4), (4, 1, 1)])
+def test_small_units_of_a_public_part_are_left_out_and_counted(
+    tmp_path, caplog, sizes
+):
+  """In validation and test a person with too few images fills no task."""
+  held = {
+      f"{part}/{part}{p}/c{c}": sizes[p]
+      for part in ("validation", "test") for p in range(3) for c in range(2)
+  }
+  held |= {f"train/p{p}/c{c}": 2 for p in range(9) for c in range(2)}
+  root = own_images.tree(tmp_path / "mine", held)
+  parse(root, f"{LEVELS},way=2")
+  able = sum(size >= 2 for size in sizes)
+  said = f"validation tasks are of {able} of the 3 units of level 'writer'"
+  assert (said in caplog.text) == (able < 3)
+  public = own_data.load(
+      data.read_options("own_data", {}),
+      originals.Where(data_dir=root, cache_dir=tmp_path / "cache"),
+  ).validation
+  tasks = training.draw(public, way=2, shot=1, query=1, count=60, seed=0)
+  used = np.unique(tasks.rows)
+  people = public.hierarchy.parents(1)[public.hierarchy.parents(2)]
+  assert {*people[used]} == {p for p in range(3) if sizes[p] >= 2}
 
 
 def test_empty_units_are_accounted_where_short_ones_are_allowed(

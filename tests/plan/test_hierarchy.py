@@ -171,8 +171,40 @@ def test_random_trees_against_a_plain_loop(seed):
   ]
   assert h.child_counts(depth).tolist() == [len(unit) for unit in leaves]
   assert order.tolist() == [row for unit in leaves for row in unit]
-  # Of public data the units that hold nothing may be left out.
-  assert h.occupied().same_tree(written(labels, None))
+
+
+def filling(table, rows, least, level=0):
+  """The rows below a unit of those that fill a task, by a plain loop."""
+  if level == table.shape[1]:
+    return rows if len(rows) >= least[level] else []
+  units = [
+      filling(table, rows[table[rows, level] == label], least, level + 1)
+      for label in np.unique(table[rows, level])
+  ]
+  units = [unit for unit in units if len(unit)]
+  return np.concatenate(units) if len(units) >= least[level] else []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_units_that_fill_a_task_against_a_plain_loop(seed):
+  rng = np.random.default_rng(seed)
+  rows, depth = 60, int(rng.integers(1, 4))
+  table = rng.integers(0, 3, (rows, depth))
+  labels = {f"level{k}": table[:, k] for k in range(depth)}
+  units = [*map(tuple, table.tolist()), (9,)]  # The last holds nothing.
+  h = written(labels, units)
+  for _ in range(9):
+    least = rng.integers(1, 4, depth + 1)
+    kept = np.sort(filling(table, np.arange(rows), least)).astype(int)
+    found = h.fitting(least)
+    if not len(kept):
+      assert found is h
+      continue
+    held = {name: values[kept] for name, values in labels.items()}
+    assert found.same_tree(written(held, None))
+    leaves = found.leaf_rows
+    assert sorted(leaves) == kept.tolist()
+    assert (np.diff(table[leaves].dot(10 ** np.arange(depth)[::-1])) >= 0).all()
 
 
 @pytest.mark.parametrize(

@@ -88,15 +88,18 @@ def test_a_run_that_took_no_step_has_spent_nothing():
 
 
 @pytest.mark.parametrize(
-    "after, epsilon, words",
+    "after, epsilon, units, words",
     [
-        (0.9, 2.0, []),
-        (0.52, 2.0, ["no gain"]),
-        (0.4, 20.0, ["no gain", "protects one user little"]),
-        (0.9, 20.0, ["protects one user little"]),
+        (0.9, 2.0, 200, []),
+        (0.55, 2.0, 200, []),  # Intervals of 0.03 each add up to 0.042.
+        (0.54, 2.0, 200, ["no gain"]),
+        (0.4, 20.0, 200, ["no gain", "protects one user little"]),
+        (0.9, 20.0, 36, ["36 users", "protects one user little"]),
     ],
 )
-def test_a_run_says_where_it_reached_or_protected_little(after, epsilon, words):
+def test_a_run_says_where_it_reached_or_protected_little(
+    after, epsilon, units, words
+):
   guarantees = _guarantees()
   guarantees["user"] = dataclasses.replace(guarantees["user"], epsilon=epsilon)
   before, now = (
@@ -105,7 +108,7 @@ def test_a_run_says_where_it_reached_or_protected_little(after, epsilon, words):
   )
   result = training.Result(
       steps=3, planned=3, stopped="done", guarantees=guarantees, seconds=1,
-      score=now, untrained=before, privacy_unit="user",
+      score=now, untrained=before, privacy_unit="user", units=units,
   )
   assert len(result.warnings) == len(words)
   for word, line in zip(words, result.warnings):
