@@ -4,9 +4,9 @@ from episodic_dp.cli import interrupts
 
 
 def main() -> None:
-  """The console script: signals are handled before the rest is imported."""
+  """Run the console script; handle signals before importing the rest."""
   interrupts.install()
-  # Lazy import: it takes a good part of a second.
+  # Lazy import: it takes most of a second.
   from episodic_dp.cli import app
   from episodic_dp.cli import commands
 

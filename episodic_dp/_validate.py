@@ -9,7 +9,7 @@ from episodic_dp import errors
 
 
 def refusal(name: str, value: Any, expected: str) -> errors.PlanError:
-  """Return the error of a value that is not as expected."""
+  """Return the error for a value that is not as expected."""
   return errors.PlanError(
       f"{name}={errors.shown(value)}: expected {expected}"
   )
@@ -51,7 +51,7 @@ def fraction(name: str, value: Any) -> float:
 
 
 def one_of(name: str, value: Any, allowed: Collection[Any]) -> Any:
-  """Return a value that is among the allowed ones, or raise PlanError."""
+  """Return a value that is one of the allowed ones, or raise PlanError."""
   if value not in allowed:
     names = ", ".join(map(repr, allowed))
     raise refusal(name, value, f"one of {names}")

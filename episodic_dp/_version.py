@@ -1,3 +1,3 @@
-"""The version, which setup.py reads as text."""
+"""The version; setup.py reads this file as text."""
 
 __version__ = "2.0.0"

@@ -1,22 +1,22 @@
-"""Choices by the kind of device, and their reasons, in one place.
+"""Settings that depend on the kind of device, with their reasons.
 
-On a CPU every core is a device of its own (docs/decisions/speed.md). JAX has
-to be told before it computes for the first time, so that whatever of the
-library may be the first to compute asks for the cores before (`ask_for_cores`).
+On a CPU every core is a separate device (docs/decisions/speed.md). JAX must be
+configured for this before its first computation, so every part of the library
+that may compute first calls `ask_for_cores`.
 
-A CPU ("cpu") takes other forms of some convolutions, which only exist because
-it is slow at the plain ones (`models.convolution`). It computes one task at a
-time, since batched products are slower there than single ones, and compiles
+A CPU ("cpu") uses separate forms of some convolutions, which exist only because
+their plain forms are slow there (`models.convolution`). It computes one task at
+a time, since batched products are slower there than single ones, and compiles
 with few optimisations (docs/decisions/speed.md).
 
-An accelerator ("gpu", "tpu") takes products of patches for all of them and
-XLA's own options. Only wide products keep it busy, so that it computes as many
-tasks at a time as half of its memory holds at a GiB a task, and at most 64. A
-step is one program: nothing is launched from Python in between.
-Its products of float32 arrays have operands of fewer bits unless
-JAX_DEFAULT_MATMUL_PRECISION says otherwise, TF32 on a GPU and bfloat16 on a
-TPU, and are added up in float32. None of this has been measured on one yet;
-docs/clusters.md has what can be read from the programs.
+An accelerator ("gpu", "tpu") computes all convolutions as products of patches,
+with XLA's default options. Only wide products keep it busy, so it computes as
+many tasks at a time as fit half of its memory at a GiB a task, and at most 64.
+A step is one program: nothing is launched from Python in between. Its products
+of float32 arrays use operands of fewer bits unless JAX_DEFAULT_MATMUL_PRECISION
+is set, TF32 on a GPU and bfloat16 on a TPU, and are accumulated in float32.
+None of this has been measured on an accelerator yet; docs/clusters.md says what
+the programs show.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from absl import logging
 import jax
 
-_MOST_CORES = 8  # As devices: what is tested, and what steps have tasks for.
+_MOST_CORES = 8  # Devices: more are not tested, and steps lack tasks for them.
 
 
 class Choices(NamedTuple):
@@ -35,9 +35,9 @@ class Choices(NamedTuple):
 
   Attributes:
     own_forms: whether a convolution may take a form for a CPU.
-    microbatch_size: tasks that a device computes together.
-    compiler_options: of XLA, for programs that a user waits for; None for its
-      own.
+    microbatch_size: number of tasks that a device computes together.
+    compiler_options: XLA's options for programs that a user waits for; None for
+      its defaults.
   """
 
   own_forms: bool
@@ -45,8 +45,8 @@ class Choices(NamedTuple):
   compiler_options: Mapping[str, Any] | None
 
 
-# Loops written the short way; XLA forgot this option after jaxlib 0.11.0, and a
-# process that names an option that XLA does not know ends.
+# Loops in compact form. XLA removed this option after jaxlib 0.11.0, and a
+# process ends if it sets an option that XLA does not know.
 SHORT_LOOPS = (
     {"xla_cpu_use_fusion_emitters": False}
     if jax.__version_info__ < (0, 11)
@@ -62,7 +62,7 @@ def name() -> str:
 
 
 def choices() -> Choices:
-  """Return the choices for the backend."""
+  """Return the settings for the default backend."""
   if name() == "cpu":
     options = SHORT_LOOPS | {"xla_backend_optimization_level": 1}
     return Choices(own_forms=True, microbatch_size=1, compiler_options=options)
@@ -83,17 +83,17 @@ def _tasks_at_once(device: jax.Device) -> int:
 
 
 def jit(function: Callable[..., Any], **options: Any) -> Any:
-  """Return `jax.jit(function)`, compiled as `choices` says.
+  """Return `jax.jit(function)`, compiled with the options of `choices`.
 
-  For a program that is called from outside of others.
+  Use it for the outermost program only.
 
   Args:
-    function: of arrays.
-    **options: as `jax.jit` takes them.
+    function: a function of arrays.
+    **options: as for `jax.jit`.
   """
   chosen = choices().compiler_options
   if jax.config.values["jax_disable_most_optimizations"]:
-    chosen = None  # Asked for: even less than these.
+    chosen = None  # The user asked for even fewer optimisations.
   compiler_options = None if chosen is None else dict(chosen)
   return jax.jit(function, compiler_options=compiler_options, **options)
 
@@ -102,25 +102,25 @@ def use_all_cores() -> None:
   """Let JAX see every core of a CPU as a device, at most 8.
 
   The library does this itself before it computes. A program that computes with
-  JAX earlier calls this first, once: `episodic_dp.use_all_cores()`. Counts that
-  were given (XLA_FLAGS, JAX_NUM_CPU_DEVICES, `jax_num_cpu_devices`) stay, and
-  accelerators are not touched. Where JAX has begun already with one device, a
-  warning says so.
+  JAX earlier calls this first, once: `episodic_dp.use_all_cores()`. Given
+  counts (XLA_FLAGS, JAX_NUM_CPU_DEVICES, `jax_num_cpu_devices`) are kept, and
+  accelerators are not changed. If JAX has already started with one device, a
+  warning is logged.
   """
   if not ask_for_cores():
     warn_of_idle_cores()
 
 
 def ask_for_cores() -> bool:
-  """Ask for a CPU device for every core, unless a count was given.
+  """Request a CPU device for every core, unless a count was given.
 
-  One of several processes (`jax.distributed`) keeps the devices that it has.
+  One of several processes (`jax.distributed`) keeps its devices.
 
   Returns:
-    Whether that was in time: JAX had not begun, or was given a count.
+    Whether the request was in time: JAX had not started, or had a count.
   """
   if (
-      # The variable JAX_NUM_CPU_DEVICES is the first value of the setting.
+      # JAX_NUM_CPU_DEVICES is the initial value of the setting.
       jax.config.values["jax_num_cpu_devices"] >= 0
       or "xla_force_host_platform_device_count" in os.environ.get(
           "XLA_FLAGS", ""
@@ -135,9 +135,9 @@ def ask_for_cores() -> bool:
   return True
 
 
-@functools.cache  # Once in a process.
+@functools.cache  # Once per process.
 def warn_of_idle_cores() -> None:
-  """Warn once where JAX began with one CPU device and there are more cores."""
+  """Warn once if JAX started with one CPU device and there are more cores."""
   if (
       _cores() == 1
       or ask_for_cores()
@@ -146,7 +146,7 @@ def warn_of_idle_cores() -> None:
   ):
     return
   logging.warning(
-      "JAX began with one CPU device, and %d cores could be devices: call"
+      "JAX started with one CPU device, and %d cores could be devices: call"
       " episodic_dp.use_all_cores() before anything else computes with JAX (in"
       " a notebook: restart the kernel and call it in the first cell), or ask"
       " for one device with private.Compute(mesh=None)",
@@ -155,7 +155,7 @@ def warn_of_idle_cores() -> None:
 
 
 def _cores() -> int:
-  """Return the number of cores of this process, as devices."""
+  """Return the number of cores of this process to use as devices."""
   if hasattr(os, "sched_getaffinity"):  # Linux.
     return min(len(os.sched_getaffinity(0)), _MOST_CORES)
   return min(os.cpu_count() or 1, _MOST_CORES)

@@ -1,4 +1,4 @@
-"""Errors that a user can mend: each text says what is wrong and the remedy."""
+"""Errors that a user can fix: each message states the fault and the remedy."""
 
 import reprlib
 from typing import Any
@@ -15,7 +15,7 @@ class PlanError(ValueError):
 class UnsoundPlanError(ValueError):
   """No privacy guarantee is proved for this combination.
 
-  The text names the rule that is broken and the nearest sound setting.
+  The message names the violated rule and the nearest sound setting.
   """
 
 
@@ -24,6 +24,6 @@ class RunError(ValueError):
 
 
 def shown(value: Any) -> str:
-  """Shorten a value of any size for one sentence."""
+  """Shorten the text of a value so that it fits into a message."""
   text = _SHORT.repr(value)
   return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

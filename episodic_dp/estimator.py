@@ -1,4 +1,4 @@
-"""Train a private few-shot classifier on arrays, in the manner of scikit-learn.
+"""Train a private few-shot classifier on arrays, in the style of scikit-learn.
 
 Example:
   model = FewShotClassifier(epsilon=2.0).fit(images, labels, people)
@@ -29,29 +29,29 @@ from episodic_dp.config.presets import own_data
 from episodic_dp.export import writing
 
 _LEVELS = ("person", "class", "example")
-_WIDTHS = (64, 64)  # Of the network that features are given to.
+_WIDTHS = (64, 64)  # Hidden layers of the network for features.
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class FewShotClassifier:
   """A prototypical network, trained with privacy for each person.
 
-  Every step samples people by Poisson sampling, `way` of each one's classes,
-  and `shot` + 1 examples of each class. People with fewer contribute nothing.
-  The numbers of classes and examples of each person are public by assumption.
+  Every step samples people by Poisson sampling, `way` classes of each, and
+  `shot` + 1 examples of each class. People with fewer contribute nothing. The
+  numbers of classes and examples of each person are public by assumption.
 
   Attributes:
-    epsilon: spent for a person over all steps, above 0.
-    delta: of the guarantee; None for the largest power of ten below
+    epsilon: budget of a person over all steps, above 0.
+    delta: delta of the guarantee; None for the largest power of ten below
       1 / (10 N), for N people.
-    way: classes of a training task, at least 2.
-    shot: support examples of a class in training, at least 1.
-    start: public weights to begin with: "glyphs" or a file for images, "none"
-      for random ones; "auto" for "glyphs" where images are grey.
+    way: number of classes of a training task, at least 2.
+    shot: number of support examples of a class in training, at least 1.
+    start: public weights to start from: "glyphs" or a file for images, "none"
+      for random weights; "auto" for "glyphs" if the images are grey.
     steps: number of training steps.
     rate: probability that a step samples a person.
-    workdir: folder of the run, its checkpoints and its secret key, in which an
-      interrupted `fit` is resumed; None for a temporary one.
+    workdir: folder of the run, its checkpoints and its secret key, from which
+      an interrupted `fit` resumes; None for a temporary folder.
   """
 
   epsilon: float = 2.0
@@ -68,13 +68,14 @@ class FewShotClassifier:
 
     Args:
       images: uint8[n, H, W], [n, H, W, 1] or [n, H, W, 3]; or features,
-        float32[n, ...] of one to three axes more, scaled by public numbers.
-      labels: [n] classes, numbers or text; those of two people are unrelated.
-      people: [n] numbers or text, the person that each example is of.
+        float32[n, ...] with one to three more axes, scaled by public numbers.
+      labels: [n] classes, numbers or text; the labels of different people are
+        unrelated.
+      people: [n] numbers or text, the person of each example.
 
     Raises:
       ValueError: an array has a wrong shape or type.
-      PlanError: an option is out of range, or epsilon is out of reach.
+      PlanError: an option is out of range, or epsilon cannot be reached.
       RunError: the work directory cannot be used.
     """
     backends.ask_for_cores()
@@ -90,6 +91,10 @@ class FewShotClassifier:
   def adapt(self, images: Any, labels: Any) -> "FewShotClassifier":
     """Adapt to labelled examples of any classes, and return the estimator.
 
+    Args:
+      images: examples as in `fit`, [k, ...].
+      labels: [k] classes, numbers or text.
+
     Raises:
       RunError: the estimator is not fitted, or an example cannot be used.
     """
@@ -99,13 +104,21 @@ class FewShotClassifier:
   def predict(self, images: Any) -> np.ndarray:
     """Return the most probable class of each example, [n].
 
+    Args:
+      images: examples as in `fit`, [n, ...].
+
     Raises:
       RunError: the estimator is not adapted, or an example cannot be used.
     """
     return np.asarray(self._of("_adapted", "adapt").predict(images).labels)
 
   def score(self, images: Any, labels: Any) -> float:
-    """Return the share of examples that are classified correctly."""
+    """Return the share of correctly classified examples, from 0 to 1.
+
+    Args:
+      images: examples as in `fit`, [n, ...].
+      labels: [n], their classes.
+    """
     return float(np.mean(self.predict(images) == np.asarray(labels)))
 
   @property
@@ -122,7 +135,7 @@ class FewShotClassifier:
 
   @classmethod
   def load(cls, path: str | os.PathLike[str]) -> "FewShotClassifier":
-    """Read a folder of `save`; its statement is computed again.
+    """Read a folder written by `save`; its statement is computed again.
 
     Raises:
       RunError, PlanError: a file is missing or changed.

@@ -30,7 +30,7 @@ class Network:
 
   Attributes:
     name: network of the library (conv4, resnet12, conv1d or mlp), or
-      MODULE:FUNCTION for a function of one's own.
+      MODULE:FUNCTION for a function of your own.
     width: number of channels of a convolutional network's first block.
     norm: normalisation of a convolutional network.
     widths: number of units of each hidden layer of mlp.
@@ -72,13 +72,13 @@ BY_GRADIENTS = ("maml", "anil", "meta_sgd", "reptile")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Learner:
-  """A learner, which reads the fields that its name has use for.
+  """A learner; each learner reads only some of the fields.
 
   Attributes:
     name: learner.
     inner_steps: number of gradient steps on a support set, for maml, anil,
       meta_sgd and reptile.
-    inner_rate: learning rate of the inner steps; the initial one where it is
+    inner_rate: learning rate of the inner steps; the initial one if it is
       learned.
     order: order of the outer gradient through the inner steps, for maml, anil
       and meta_sgd.

@@ -23,7 +23,7 @@ from episodic_dp import errors
 
 _T = TypeVar("_T")
 
-# Types of fields whose values have a range.
+# Types of fields with a range.
 Count: TypeAlias = Annotated[int, functools.partial(_validate.count, least=1)]
 Whole: TypeAlias = Annotated[int, _validate.count]
 Positive: TypeAlias = Annotated[float, _validate.positive]
@@ -38,17 +38,17 @@ _SCALARS: dict[Any, str] = {
     int: "a whole number",
     str: "text",
 }
-# Type -> how its values are written as one text, and read.
+# Type -> functions that write its values as one text, and read them.
 _TEXTS: dict[Any, tuple[Callable[[Any], str], Callable[[Any], Any]]] = {}
 
 
 def register_text(
     kind: Any, write: Callable[[Any], str], read: Callable[[Any], Any]
 ) -> None:
-  """Write the values of a type, or of a union of types, as one text each.
+  """Register a type, or a union of types, whose values are written as text.
 
   Args:
-    kind: the type, as fields are annotated with it.
+    kind: the type, as in the annotations of fields.
     write: value -> text.
     read: text -> value; raises PlanError.
   """
@@ -56,7 +56,7 @@ def register_text(
 
 
 def to_plain(value: Any) -> Any:
-  """Return dicts, lists, numbers and text that `from_plain` reads.
+  """Return the dicts, lists, numbers and text that `from_plain` reads.
 
   Raises:
     TypeError: a value has no form as plain data.
@@ -83,16 +83,16 @@ def to_plain(value: Any) -> Any:
 def from_plain(
     kind: type[_T], data: Any, *, name: str, partial: bool = False
 ) -> _T:
-  """Return a dataclass of plain data.
+  """Build a dataclass from plain data.
 
   Args:
     kind: the dataclass. Its fields are numbers, text, Literals, tuples,
       mappings from text, dataclasses, types with `register_text`, and unions
       of these. Callable metadata of `Annotated` check the value, as
       `_validate.count` does.
-    data: what `to_plain` gave, perhaps through JSON.
-    name: of the data, for messages.
-    partial: give the defaults to fields that are missing.
+    data: the result of `to_plain`, perhaps through JSON.
+    name: name of the data, for messages.
+    partial: whether missing fields take their defaults.
 
   Raises:
     PlanError: names the field that is missing, unknown or of another type.
@@ -134,7 +134,7 @@ def fields(kind: Any) -> list[dataclasses.Field[Any]]:
 def check_names(
     data: Any, names: Sequence[str], *, name: str
 ) -> Mapping[str, Any]:
-  """Return the data if it is an object whose keys are among the names."""
+  """Return the data if it is an object with no other keys than the names."""
   if not isinstance(data, Mapping):
     raise _validate.refusal(
         name, data, f"an object with {', '.join(names)}"
@@ -149,7 +149,7 @@ def check_names(
 
 
 def read(kind: Any, data: Any, *, name: str, partial: bool = False) -> Any:
-  """Return a value of any type that a field may have; see `from_plain`."""
+  """Return a value of any type that a field can have; see `from_plain`."""
   if kind in _TEXTS:
     return _TEXTS[kind][1](data)
   origin, arguments = typing.get_origin(kind), typing.get_args(kind)
@@ -182,7 +182,7 @@ def read(kind: Any, data: Any, *, name: str, partial: bool = False) -> Any:
 def _read_union(
     kinds: Sequence[Any], data: Any, name: str, again: Callable[..., Any]
 ) -> Any:
-  """Return the value by the first of the types that reads it."""
+  """Return the value by the first type that can read it."""
   if data is None and type(None) in kinds:
     return None
   *others, last = (kind for kind in kinds if kind is not type(None))
@@ -215,12 +215,12 @@ def _read_scalar(kind: Any, data: Any, name: str) -> Any:
     raise _validate.refusal(name, data, _SCALARS[kind])
   if kind is not float:
     return data
-  with contextlib.suppress(OverflowError):  # Of a huge integer.
+  with contextlib.suppress(OverflowError):  # Raised by a huge integer.
     if not math.isnan(data):
       return float(data)
   raise _validate.refusal(name, data, _SCALARS[kind])
 
 
 def is_list(data: Any) -> bool:
-  """Return whether the data are a list or a tuple, and no text."""
+  """Return whether the data are a list or a tuple."""
   return isinstance(data, Sequence) and not isinstance(data, (str, bytes))

@@ -184,7 +184,7 @@ def finish(
     Its outcome, JSON-able: "labels", "command", "steps", "noise_multiplier",
     "seconds" and "cpu_seconds" of training (null where it took more than one
     process), "accuracy" (or "squared_error"): {"untrained", "single",
-    "ensemble"}, each with its score on every task (`evaluation.unpack`),
+    "ensemble"}, each with its score on every task (`evaluation.decode_scores`),
     for further shots the same in "tests": {shot: ...},
     "epsilon": level -> {"epsilon", "delta", "neighbours", "accountant"},
     "code", and the fields of `provenance`.

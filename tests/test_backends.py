@@ -12,7 +12,7 @@ from episodic_dp import backends
 from episodic_dp import training
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-_CORES = 3  # That the processes below are told they have.
+_CORES = 3  # The number of cores that the processes below see.
 # Arguments: "compute" before the library does, "host" to leave the images there
 # as well.
 _SCRIPT = f"""
@@ -79,8 +79,8 @@ def run(*words):
       text=True,
   )
   assert done.returncode == 0, done.stderr
-  told = [s for s in done.stderr.splitlines() if "use_all_cores" in s]
-  return int(done.stdout), told
+  reported = [s for s in done.stderr.splitlines() if "use_all_cores" in s]
+  return int(done.stdout), reported
 
 
 @pytest.mark.slow  # A process of its own, which compiles two steps.
@@ -89,10 +89,10 @@ def test_a_script_uses_all_cores_unasked_for_data_on_the_host_too():
 
 
 def test_who_computed_before_is_told_once_what_to_call():
-  devices, told = run("compute")
-  assert devices == 1 and len(told) == 1
-  assert "call episodic_dp.use_all_cores() before anything else" in told[0]
-  assert "private.Compute(mesh=None)" in told[0]
+  devices, reported = run("compute")
+  assert devices == 1 and len(reported) == 1
+  assert "call episodic_dp.use_all_cores() before anything else" in reported[0]
+  assert "private.Compute(mesh=None)" in reported[0]
 
 
 class Config:

@@ -1,8 +1,8 @@
 """Data sets: images (or points) in arrays, with the tree of their units.
 
 `load(name)` returns disjoint training, validation and test data. The modules of
-the data sets are imported on first use, so that importing this package stays
-quick; each has a dataclass `Options` and a function `load`.
+the data sets are imported on first use, so that importing this package is fast.
+Each has a dataclass `Options` and a function `load`.
 """
 
 import importlib
@@ -41,14 +41,14 @@ def read_options(name: str, chosen: Any) -> Any:
 
 
 def check_data_dir(name: str, data_dir: str | os.PathLike[str] | None) -> None:
-  """Refuse a folder for a data set that reads none.
+  """Refuse a folder for a data set that does not read files.
 
   Args:
     name: name of the data set, or "" if a config names none.
     data_dir: folder, or None.
 
   Raises:
-    ValueError: the data set is generated, or there is none.
+    ValueError: the data set is generated, or the config names none.
   """
   if data_dir is not None and name in ("", *GENERATED):
     what = f"data set '{name}' is generated" if name else "it names no data"
@@ -71,21 +71,25 @@ def load(
   """Load or generate a data set by name.
 
   Args:
-    name: one of `NAMES`: "glyphs" and "sinusoid" are generated, "own_data" is a
+    name: one of `NAMES`. "glyphs" and "sinusoid" are generated, "own_data" is a
       folder or a file of yours, the others are read from their original files.
-    data_dir: folder with the original files, or with a folder of the data set's
-      name that has them; for "own_data" the data themselves. Not needed for
-      published data that are prepared already.
-    cache_dir: where prepared data are kept; None means the environment variable
+    data_dir: folder with the original files, or with a subfolder of the data
+      set's name that has them; for "own_data" the data themselves. Not needed
+      for published data that are already prepared.
+    cache_dir: folder for prepared data; None for the environment variable
       TFDS_DATA_DIR, or else ~/tensorflow_datasets.
-    download: fetch the original files that data_dir does not have.
+    download: whether to fetch original files that data_dir does not have.
     surveyed: result of `own_data.load.survey` for own data, if there is one.
     **chosen: fields of the data set's `Options`, such as `omniglot.Options`.
 
+  Returns:
+    The three splits, with images uint8[rows, H, W, C] or float32 data.
+
   Raises:
-    ValueError: an unknown name or option, with the known ones; or a data_dir
-      that is not read.
-    FileNotFoundError: the original files are not there, with the remedy.
+    ValueError: an unknown name or option (the message lists the known ones), or
+      a data_dir that is not read.
+    FileNotFoundError: the original files are missing; the message says how to
+      get them.
 
   Examples:
     >>> from episodic_dp import data

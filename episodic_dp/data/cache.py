@@ -1,8 +1,8 @@
 """Prepared arrays on disk, made once by one process and mapped by all.
 
-One TFDS record is kept for every published image; the array that later starts
-map is made of the records. A file is written next to its place and moved there
-when it is complete, so that no incomplete file is accepted.
+TFDS keeps one record for every published image. The array that later starts map
+is made from the records. A file is written next to its destination and moved
+there when it is complete, so that no incomplete file is ever read.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +21,7 @@ from episodic_dp.output import files as output
 _LONGEST = 120  # Characters of an error's text.
 
 # Source and paths of the original files -> all images in the order of the
-# published table, as pixels or as files.
+# published table, as pixels or as encoded files.
 ReadFiles = Callable[
     [str, list[pathlib.Path]], Iterable[bytes | np.ndarray]
 ]
@@ -32,20 +32,20 @@ def mapped_array(
     fits: Callable[[np.ndarray], bool],
     write: Callable[[], None],
 ) -> np.ndarray:
-  """Map an array of a .npy file, which is written if it does not fit.
+  """Map an array of a .npy file; write the file if it does not fit.
 
   One process writes; others that start meanwhile wait for it.
 
   Args:
     path: the file; its folder holds the lock.
-    fits: returns whether an array that is found is the wanted one.
+    fits: returns whether a found array is the wanted one.
     write: writes the file.
   """
   found = _map(path, fits)
   if found is None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with (path.parent / "preparing.lock").open("a") as f:
-      # That of a killed process is free again.
+      # A killed process has released its lock.
       fcntl.flock(f, fcntl.LOCK_EX)
       found = _map(path, fits)
       if found is None:
@@ -78,14 +78,14 @@ def published_images(
 ) -> np.ndarray:
   """Return all images of a published data set, mapped from the cache.
 
-  They are prepared from the original files if need be.
+  Images that are not in the cache are prepared from the original files.
 
   Args:
     originals: original files.
     where: places of the files and of the cache.
     read_files: reads the original files.
     shape: shape of the array; its last three axes are those of an image.
-    decode: one of the records -> pixels; None for records that hold pixels.
+    decode: record -> pixels; None for records that hold pixels.
     sha256: digest of the array; None if it is not known.
 
   Returns:
@@ -158,24 +158,24 @@ def new_mapped_array(
   The caller holds a lock.
 
   Raises:
-    OSError: the disk has no room, said before anything is filled.
+    OSError: the disk has no room; raised before anything is filled.
   """
   with output.replacing(path) as beside:
     array = np.lib.format.open_memmap(
         beside, mode="w+", dtype=dtype, shape=shape
     )
     with beside.open("r+b") as f:
-      # A mapped write that finds no room would end the process.
+      # A write to a mapped file without room would end the process.
       os.posix_fallocate(f.fileno(), 0, os.fstat(f.fileno()).st_size)
     yield array
     array.flush()
 
 
 def reason(error: Exception, path: str | pathlib.Path) -> str:
-  """Shorten the text of a library's error: it may quote the whole file."""
+  """Shorten a library's error message, which may quote the whole file."""
   text = " ".join(str(error).replace(str(path), "it").split())
   text = text or type(error).__name__
   if "allow_pickle" in text:
-    # NumPy says so of any unknown content, and advises to trust it.
+    # NumPy reports any unknown content so, and advises to trust it.
     text = "it holds no arrays of NumPy's, or Python objects, which are no data"
   return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

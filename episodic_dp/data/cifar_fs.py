@@ -3,12 +3,12 @@
 Sources: Krizhevsky, Learning multiple layers of features from tiny images,
 2009; the division into 64 / 16 / 20 classes is that of Bertinetto et al.,
 Meta-learning with differentiable closed-form solvers, ICLR 2019. Every copy
-gives the same array: inside a class the images stand in the order of the
-SHA-256 of their raw bytes, and the checksum of the whole is known. CIFAR-100
-holds 26 images twice, 15 of them in two parts of CIFAR-FS; as is the custom,
-nothing is removed.
+gives the same array: the images of a class are in the order of the SHA-256 of
+their raw bytes, and the checksum of the array is known. CIFAR-100 holds 26
+images twice, 15 of them in two parts of CIFAR-FS; as is common, nothing is
+removed.
 
-Two kinds of files hold these images: the official archive of raw bytes, and
+Two forms of files hold these images: the official archive of raw bytes, and
 zips with one picture per class that were made from it without loss. The
 official archive of pickles is not read: a pickle can run any code.
 """
@@ -78,10 +78,10 @@ class Options(pools.Options):
   """Options of CIFAR-FS (DP-MAML has 400 000 participants).
 
   Attributes:
-    superclasses: whether the training tree is superclass -> class -> image in
-      place of class -> image. Its 20 superclasses hold 2 to 5 training classes.
-      Validation and test stay class -> image, since their superclasses hold at
-      most three. The published table declares the units of both trees.
+    superclasses: whether the training tree is superclass -> class -> image
+      instead of class -> image. Its 20 superclasses hold 2 to 5 training
+      classes. Validation and test stay class -> image, since their superclasses
+      hold at most three. The published table declares the units of both trees.
   """
 
   superclasses: bool = False
@@ -109,7 +109,7 @@ def classes() -> tuple[Class, ...]:
 
 
 def superclass_sizes(part: str) -> dict[str, int]:
-  """Return how many classes of a part each superclass holds."""
+  """Return superclass -> its number of classes in a part."""
   owners = sorted(c.superclass for c in classes() if c.part == part)
   return {name: owners.count(name) for name in owners}
 

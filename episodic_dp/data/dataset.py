@@ -37,7 +37,8 @@ def identity(leaf: "jax.Array") -> "jax.Array":
 class Dataset(Protocol):
   """The attributes of a data set that training and evaluation read.
 
-  Loaders return an `ArrayDataset`; any object with these attributes will do.
+  Loaders return an `ArrayDataset`; any object with these attributes is
+  accepted.
   """
 
   @property
@@ -46,7 +47,7 @@ class Dataset(Protocol):
 
   @property
   def images(self) -> np.ndarray:
-    """Return images or features, [rows, ...] of one to three axes more.
+    """Return images or features, [rows, ...] with one to three more axes.
 
     Images are uint8 [rows, height, width, channels], 255 being 1.0; other data
     are float32. With targets [rows, 1, 1, features + targets].
@@ -54,7 +55,7 @@ class Dataset(Protocol):
 
   @property
   def image_shape(self) -> tuple[int, ...]:
-    """Return the shape of an example as a model sees it: without targets.
+    """Return the shape of an example as the model's input: without targets.
 
     (height, width, channels) of images; (features,) or (time, channels) too.
     """
@@ -63,7 +64,7 @@ class Dataset(Protocol):
   def hierarchy(self) -> plan.Hierarchy:
     """Return the units that are sampled; its leaves are the examples.
 
-    It has every unit of a public list, also one that holds no example.
+    It contains every unit of a public list, including empty ones.
     """
 
   @property
@@ -103,8 +104,8 @@ class ArrayDataset:
       from the examples.
     rows: maps leaves (int32 of any shape, a JAX array) to rows of `images`; the
       identity, or a pure function for synthetic participants, who share rows.
-    count_copies: returns, for such a function, level -> the most primary units
-      that hold one same unit of the level. None if this cannot be counted.
+    count_copies: for such a function, returns level -> the largest number of
+      primary units that hold the same unit; None if this cannot be counted.
     rotate: whether tasks may rotate whole classes by multiples of 90 degrees,
       an augmentation for training only.
     targets: number of values of a point that regression predicts; 0 for
@@ -153,7 +154,7 @@ class ArrayDataset:
       )
 
   def __repr__(self) -> str:
-    """Return the name and sizes: no value of an image is ever shown."""
+    """Return the name and sizes; never a value of an image."""
     images = self.images
     return (
         f"ArrayDataset({self.name!r}, {images.dtype}{list(images.shape)},"
@@ -191,7 +192,7 @@ class ArrayDataset:
 
     A gather on the device would clamp a row out of range without an error.
     """
-    # Lazy imports: only such functions need JAX, in which they are written.
+    # Lazy imports: only such functions, which are written in JAX, need it.
     import jax
 
     from episodic_dp import backends
@@ -202,21 +203,21 @@ class ArrayDataset:
     found = np.asarray(jax.jit(self.rows)(probe))
     if found.shape != probe.shape or found.dtype.kind not in "iu":
       raise ValueError(
-          f"rows of '{self.name}' turned int32{list(probe.shape)} into"
-          f" {found.dtype}{list(found.shape)}: it must keep the shape and"
+          f"rows of '{self.name}' map int32{list(probe.shape)} to"
+          f" {found.dtype}{list(found.shape)}: they must keep the shape and"
           " return whole numbers"
       )
     wrong = (found < 0) | (found >= rows)
     if wrong.any():
       at = int(np.argmax(wrong))
       raise ValueError(
-          f"rows of '{self.name}' sends leaf {probe[at]} to row {found[at]} of"
-          f" {rows} images: it must stay below the number of images"
+          f"rows of '{self.name}' map leaf {probe[at]} to row {found[at]} of"
+          f" {rows} images: rows must be below the number of images"
       )
 
   @property
   def image_shape(self) -> tuple[int, ...]:
-    """Return the shape of an example as a model sees it: without targets."""
+    """Return the shape of an example as the model's input: without targets."""
     *axes, last = self.images.shape[1:]
     return *axes, last - self.targets
 
@@ -252,7 +253,7 @@ class ArrayDataset:
 
 
 def as_examples(dataset: ArrayDataset) -> ArrayDataset:
-  """Return the images alone, each a primary unit, as DP-SGD samples them.
+  """Return the images alone, each a primary unit, as in DP-SGD.
 
   The tree keeps only its last level. The class of an image, the unit above it,
   becomes its label if the data set has no labels.
@@ -260,20 +261,23 @@ def as_examples(dataset: ArrayDataset) -> ArrayDataset:
   Args:
     dataset: data whose leaves are different images.
 
+  Returns:
+    The data set with a tree of one level.
+
   Raises:
-    ValueError: points of regression; participants that share images; or a flat
-      data set without labels.
+    ValueError: the data are points of regression, participants that share
+      images, or a flat data set without labels.
   """
   hierarchy = dataset.hierarchy
   if dataset.targets:
     raise ValueError(
-        f"'{dataset.name}' has points whose targets are numbers, and single"
+        f"'{dataset.name}' has points whose targets are numbers, but single"
         " examples are learned by their class: use tasks of way 1"
     )
   if dataset.rows is not identity or hierarchy.leaves_recur:
     raise ValueError(
-        f"the units of '{dataset.name}' share images, so that one image is not"
-        " one example: load the data without synthetic participants"
+        f"the units of '{dataset.name}' share images, so one image is not one"
+        " example: load the data without synthetic participants"
     )
   labels = dataset.labels
   if labels is None:
@@ -294,7 +298,7 @@ def as_examples(dataset: ArrayDataset) -> ArrayDataset:
 
 
 def flattened(hierarchy: plan.Hierarchy) -> plan.Hierarchy:
-  """Return the hierarchy of `as_examples`: the leaves alone."""
+  """Return the hierarchy of `as_examples`: its leaves only."""
   return plan.Hierarchy.regular(
       (hierarchy.num_leaves,), levels=hierarchy.levels[-1:]
   )
@@ -306,7 +310,7 @@ class Splits:
 
   Attributes:
     train: private data, the only part that is sampled with a guarantee.
-    validation: public data to choose settings and to watch a run.
+    validation: public data to choose settings and to monitor a run.
     test: public data for the final accuracy.
   """
 
@@ -320,7 +324,7 @@ class Splits:
     if len(set(shapes)) > 1:
       raise ValueError(
           f"the splits have examples of different shapes and targets {shapes}:"
-          " bring them to one shape"
+          " convert them to one shape"
       )
     if self.validation.rotate or self.test.rotate:
       raise ValueError(

@@ -1,13 +1,13 @@
 """The built-in data: thousands of participants who each write a small script.
 
-Every participant has a script of glyphs of their own and draws each glyph
-several times. A glyph is one to three smooth strokes (cubic Bezier curves with
-random control points). The writer's hand (slant, size, thickness, stretch) is
-shared by all drawings of a participant; every drawing has its own tremor and
-its own small rotation, shear, stretch and shift. Paper is 255 and ink is 0, as
-in Omniglot; edges are anti-aliased.
+Every participant has a separate script of glyphs and draws each glyph several
+times. A glyph is one to three smooth strokes (cubic Bezier curves with random
+control points). All drawings of a participant share the writer's hand (slant,
+size, thickness, stretch). Every drawing has a different tremor and a different
+small rotation, shear, stretch and shift. Paper is 255 and ink is 0, as in
+Omniglot; edges are anti-aliased.
 
-Everything follows from a *public* seed: participant i of a split is a pure
+Everything follows from a *public* seed. Participant i of a split is a pure
 function of (seed, split, i), so a larger set contains the smaller one, and the
 test split does not change with the size of the training split.
 """
@@ -57,7 +57,7 @@ class Options(pools.Generated):
 
 
 def load(options: Options, where: originals.Where) -> dataset.Splits:
-  """Generate the three splits; the participants of one are in no other.
+  """Generate the three splits, which share no participant.
 
   Returns:
     Splits whose hierarchies are participant -> glyph -> drawing, declared by
@@ -92,8 +92,8 @@ def _generate(options: Options, part: int, participants: int) -> np.ndarray:
   key = jax.random.wrap_key_data(
       jnp.asarray([options.seed, part], jnp.uint32), impl="threefry2x32"
   )
-  # The host's processor, so that the bits do not depend on the accelerator; a
-  # committed key takes the computation with it, in every thread.
+  # The host's processor, so that the bits do not depend on the accelerator. A
+  # committed key takes the computation there, in every thread.
   key = jax.device_put(key, _host())
 
   def render(first: int) -> None:
@@ -111,12 +111,12 @@ def _generate(options: Options, part: int, participants: int) -> np.ndarray:
 
 
 def characters(key: jax.Array, classes: int, count: int) -> jax.Array:
-  """Draw random glyphs, each drawing by a hand of its own.
+  """Draw random glyphs, each drawing by a different hand.
 
   Args:
-    key: public.
+    key: public key.
     classes: number of glyphs.
-    count: drawings of each.
+    count: number of drawings of each.
 
   Returns:
     uint8[classes, count, 28, 28, 1].
@@ -170,9 +170,9 @@ def _participant(
   """Return the pen's path for all drawings of one participant.
 
   Returns:
-    points float32[glyphs, drawings, strokes * points, 2] in [-1, 1] (x, y),
-    the length that each point stands for [glyphs, drawings, strokes * points],
-    and the pen's width [glyphs, drawings].
+    points float32[glyphs, drawings, strokes * points, 2] in [-1, 1] (x, y), the
+    length that each point represents [glyphs, drawings, strokes * points], and
+    the pen's width [glyphs, drawings].
   """
   # All random numbers in one call: compiling several takes seconds.
   split = glyphs * _SHAPE_NUMBERS
@@ -202,13 +202,13 @@ def _shape(uniform: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
   # One stroke in 15 %, two in 45 %, three in 40 % of all glyphs.
   u = uniform[8 * _STROKES]
   count = 1 + (u > -0.7).astype(jnp.int32) + (u > 0.2).astype(jnp.int32)
-  # Half of the strokes begin at the end of the one before, as in a script.
+  # Half of the strokes start at the end of the previous one, as in a script.
   join = uniform[8 * _STROKES + 1 :] < 0.0
   for s in range(1, _STROKES):
     start = jnp.where(join[s - 1], control[s - 1, 3], control[s, 0])
     control = control.at[s, 0].set(start)
   used = jnp.arange(_STROKES) < count
-  # Glyphs fill the same square, so that size and place say nothing.
+  # Glyphs fill the same square, so that size and place carry no information.
   basis = _even_basis(control)
   path = jnp.einsum("spc,scj->spj", basis, control)
   hidden = ~used[:, None, None]
@@ -219,7 +219,7 @@ def _shape(uniform: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
 
 
 def _even_basis(control: jax.Array) -> jax.Array:
-  """Return the Bernstein basis at points that lie evenly along each stroke.
+  """Return the Bernstein basis at evenly spaced points of each stroke.
 
   Even spacing (of the undisturbed glyph) keeps thin, fast strokes from falling
   apart into dots.
@@ -229,8 +229,8 @@ def _even_basis(control: jax.Array) -> jax.Array:
   step = jnp.sqrt((jnp.diff(path, axis=1) ** 2).sum(-1)) + 1e-6
   reached = jnp.cumsum(step, axis=1) / step.sum(1, keepdims=True)
   share = step / step.sum(1, keepdims=True)
-  # The inverse of the piecewise linear way t -> length, without a search: each
-  # piece adds its part of t in proportion to how far the length has got in it.
+  # The inverse of the piecewise linear map t -> length, without a search: each
+  # piece adds its part of t in proportion to the length reached in it.
   within = (even[:, None] - (reached - share)[:, None]) / share[:, None]
   t = jnp.clip(within, 0.0, 1.0).sum(-1) / (_POINTS - 1)
   return _bernstein(t)
@@ -263,7 +263,7 @@ def _drawing(
   cos, sin = jnp.cos(angle), jnp.sin(angle)
   path = jnp.stack([cos * x - sin * y, sin * x + cos * y], axis=-1)
   path = path + 0.09 * place[4:6]
-  # A point stands for half the way between its two neighbours.
+  # A point represents half the distance between its two neighbours.
   step = jnp.diff(path, axis=1, prepend=path[:, :1], append=path[:, -1:])
   step = jnp.sqrt((step**2).sum(-1))
   length = 0.5 * (step[:, 1:] + step[:, :-1]) * used[:, None]
@@ -276,10 +276,10 @@ def _ink(
 ) -> jax.Array:
   """Draw uint8[drawings, size, size] from points [drawings, points, 2].
 
-  Each point spreads its ink as a Gaussian, which is separable: one small
-  matrix product per drawing. Along a stroke the sum is a ridge of height one,
-  whatever the pen's speed; a smooth threshold turns it into an even line with
-  soft edges, and crossings stay as thin as the strokes.
+  Each point spreads its ink as a Gaussian, which is separable: one small matrix
+  product per drawing. Along a stroke the sum is a ridge of height one, whatever
+  the pen's speed. A smooth threshold turns it into an even line with soft
+  edges, and crossings stay as thin as the strokes.
   """
   centres = (np.arange(size, dtype=np.float32) + 0.5) * (2 / size) - 1
   spread = 1 / (2 * sigma**2)

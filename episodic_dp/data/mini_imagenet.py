@@ -2,8 +2,8 @@
 
 Sources: Vinyals et al., Matching networks for one shot learning, NeurIPS 2016;
 the classes and images are those of Ravi and Larochelle, Optimization as a model
-for few-shot learning, ICLR 2017. The records hold the files as they are; one
-array is decoded from them, and mapped from the disk by later starts.
+for few-shot learning, ICLR 2017. The records hold the unchanged files. One
+array is decoded from them, and later starts map it from the disk.
 """
 
 from collections.abc import Iterator
@@ -79,9 +79,9 @@ class Options(pools.Options):
       `images` or a file `images.zip` of the usual 84 x 84 JPEGs, named as in
       the published lists (`n0153282900000005.jpg`). Results can differ slightly
       between copies.
-    size: height and width of the images in pixels: 84, which are mapped from
-      the disk, or a divisor, for which squares of pixels are averaged (42 takes
-      a quarter of the time and memory).
+    size: height and width of the images in pixels: 84, mapped from the disk, or
+      a divisor of 84, for which squares of pixels are averaged (42 takes a
+      quarter of the time and memory).
   """
 
   copy: Literal["webp", "jpeg"] = "webp"
@@ -93,7 +93,7 @@ class Options(pools.Options):
 
 
 class Class(NamedTuple):
-  """A class, its part, and the names of its images without their ending."""
+  """A class, its part, and the names of its images without their suffix."""
 
   wnid: str
   part: str
@@ -104,7 +104,7 @@ def classes() -> tuple[Class, ...]:
   """Return the 100 classes in the order of the published lists."""
   found = []
   for wnid, part, chosen in pools.read_table(_TABLE):
-    # The least significant bit stands for image 1.
+    # The least significant bit represents image 1.
     bits = f"{int(chosen, 16):b}"[::-1]
     names = (f"{wnid}{i:08d}" for i, bit in enumerate(bits, 1) if bit == "1")
     found.append(Class(wnid, part, tuple(names)))
@@ -123,7 +123,7 @@ def load(options: Options, where: originals.Where) -> dataset.Splits:
   parts = {}
   for part in dataset.PARTS:
     labels = [i for i, c in enumerate(table) if c.part == part]
-    # A slice, since a list of numbers would read the whole part.
+    # A slice, since indexing with a list would read the whole part.
     parts[part] = _averaged(images[labels[0] : labels[-1] + 1], options.size)
   return pools.make_splits(
       "mini_imagenet",
@@ -144,7 +144,7 @@ def _averaged(images: np.ndarray, size: int) -> np.ndarray:
   if side == 1:
     return images
   result = []
-  for held in images:  # One class at a time, for memory.
+  for held in images:  # One class at a time, to save memory.
     squares = held.reshape(-1, size, side, size, side, 3)
     means = squares.mean((2, 4), dtype=np.float32)
     result.append(np.rint(means).astype(np.uint8))
@@ -156,7 +156,7 @@ def load_images(copy: str, where: originals.Where) -> np.ndarray:
 
   Returns:
     read-only uint8[100, 600, 84, 84, 3], classes and images in the order of
-    `classes`; only the rows that are used are read from the disk.
+    `classes`; only the rows in use are read from the disk.
   """
   return cache.published_images(
       ORIGINALS[copy],
@@ -184,7 +184,7 @@ def _read_files(source: str, paths: list[pathlib.Path]) -> Iterator[bytes]:
 
 
 def _contents(path: pathlib.Path) -> dict[str, bytes]:
-  """Read every file of a folder or zip, by its name without the ending."""
+  """Return name without suffix -> content of every file of a folder or zip."""
   if path.is_dir():
     return {file.stem: file.read_bytes() for file in path.iterdir()}
   with zipfile.ZipFile(path) as z:
@@ -195,7 +195,7 @@ def decode(content: bytes, name: str = "an image") -> np.ndarray:
   """Return a picture as uint8[84, 84, 3].
 
   Raises:
-    ValueError: it is damaged, no picture, or of another size.
+    ValueError: it is damaged, not a picture, or of another size.
   """
   try:
     with Image.open(io.BytesIO(content)) as image:

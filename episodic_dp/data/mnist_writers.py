@@ -4,11 +4,12 @@ Sources: LeCun, Bottou, Bengio and Haffner, Gradient-based learning applied to
 document recognition, Proc. IEEE 86, 1998; Yadav and Bottou, Cold Case: The Lost
 MNIST Digits, NeurIPS 2019, whose rows of labels follow MNIST's images in order.
 
-Levels. A *writer* is a person: all their images of all digits. A *digit* here
-is the images of one of the ten digits by one writer, a dozen or so, and its
-guarantee bounds what can be inferred about the presence of, say, this person's
-sevens. The digit 7 itself is no unit: that there are ten digits is public. An
-*image* is one of them. Guarantees are about adding or removing one such unit.
+Levels. A *writer* is a person: all of their images of all digits. A *digit*
+here is one writer's images of one of the ten digits, a dozen or so. Its
+guarantee bounds what can be inferred about the presence of, for example, this
+person's sevens. The digit 7 itself is not a unit: that there are ten digits is
+public. An *image* is one of them. Guarantees are for adding or removing one
+such unit.
 """
 
 import dataclasses
@@ -29,7 +30,7 @@ NAME = "mnist_writers"
 SIZE = 28
 DIGITS = 10
 LEVELS = ("writer", "digit", "image")
-# Of the array of `load_images`.
+# SHA-256 of the array of `load_images`.
 ARRAY_SHA256 = (
     "add15a0a01f6e297354f1ef7c6bc525e2861f93d110018a70e50554b1538f2c5"
 )
@@ -37,7 +38,7 @@ ARRAY_SHA256 = (
 _TABLE = pathlib.Path(__file__).with_suffix(".tsv")
 _MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 _QMNIST = "https://raw.githubusercontent.com/facebookresearch/qmnist/master/"
-# The official files, whose MD5 torchvision lists: f68b3c2d... and 9fb629c4...
+# The official files. torchvision lists their MD5: f68b3c2d... and 9fb629c4...
 # of the images, 0058f8dd... and 5b5b0589... of the labels.
 ORIGINALS = originals.Originals(
     name=NAME,
@@ -71,7 +72,7 @@ ORIGINALS = originals.Originals(
 )
 # The third byte of an IDX file: the type of its numbers.
 _TYPES = {8: ">u1", 12: ">i4"}
-# Columns of QMNIST's labels: the others say where in NIST an image is from.
+# Columns of QMNIST's labels; the others give an image's place in NIST.
 _DIGIT, _WRITER = 0, 2
 
 
@@ -91,7 +92,7 @@ class Options:
 
 
 class Writer(NamedTuple):
-  """A person: their number, the file they are in, images of each digit."""
+  """A person: their number, their file, and their images of each digit."""
 
   number: int
   file: str  # "train" or "t10k": no writer is in both.
@@ -109,10 +110,10 @@ def writers() -> tuple[Writer, ...]:
 def divide(*, way: int, per_digit: int) -> dict[str, tuple[Writer, ...]]:
   """Return the writers of each part; the rule is public.
 
-  All 539 of the training file train, whatever they wrote. Of the 297 of the
-  other file those whose number is a multiple of three validate and the others
-  test, except writers without `way` digits of `per_digit` images each, who can
-  give no such task.
+  All 539 writers of the training file train, whatever they wrote. Of the 297
+  writers of the other file, those whose number is a multiple of three validate
+  and the others test, except writers without `way` digits of `per_digit` images
+  each, who cannot form such a task.
 
   Args:
     way: digits of a validation or test task.
@@ -138,12 +139,12 @@ def load(options: Options, where: originals.Where) -> dataset.Splits:
   """Return the three splits, each an array of uint8[rows, 28, 28, 1].
 
   The writers of the three are different people (`divide`). The table of all
-  writers is public, and so is how many images each has of each digit; it
-  declares ten digits for everyone, also where a writer left one out.
+  writers is public, and so is the number of images of each digit that each has.
+  It declares ten digits for everyone, even if a writer left one out.
 
   Raises:
     FileNotFoundError: nothing is prepared and the files are not there.
-    ValueError: a file has the wrong checksum, or no writer is left.
+    ValueError: a file has the wrong checksum, or no writer remains.
   """
   chosen = divide(way=options.way, per_digit=options.per_digit)
   for part, who in chosen.items():
@@ -217,7 +218,7 @@ def read_idx(path: originals.Path) -> np.ndarray:
   """Return the array of a gzipped IDX file.
 
   Raises:
-    ValueError, OSError and others: it is no such file.
+    ValueError, OSError and others: it is not such a file.
   """
   with gzip.open(path) as f:
     data = f.read()

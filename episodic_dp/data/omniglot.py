@@ -24,14 +24,14 @@ from episodic_dp.data import pools
 
 DRAWINGS = 20  # Of each character.
 SIZE = 28
-# Of the array of `load_images`.
+# SHA-256 of the array of `load_images`.
 ARRAY_SHA256 = (
     "330f7a7912db264794d53e1a5a644b2dc2783b250456bfd355f244024b48110b"
 )
 
 _URL = "https://github.com/brendenlake/omniglot/raw/master/python/"
-# First the official file, then a copy with the same PNG bytes that was zipped
-# anew (entries sorted, time stamps fixed).
+# First the official file, then a copy with the same PNG bytes in a new zip
+# (entries sorted, time stamps fixed).
 ORIGINALS = originals.Originals(
     name="omniglot",
     sources={"zips": (
@@ -144,7 +144,7 @@ def divide(split: str, seed: int) -> dict[str, np.ndarray]:
     disjoint.
   """
   table = characters()
-  # RandomState promises the same stream in every version of NumPy.
+  # RandomState has the same stream in every version of NumPy.
   random = np.random.RandomState(seed)
   if split == "vinyals":
     part = np.asarray([c.part for c in table])

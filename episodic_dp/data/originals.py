@@ -1,4 +1,4 @@
-"""Original files of a data set, which are found, checked and downloaded."""
+"""Original files of a data set: find, check and download them."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -72,7 +72,7 @@ class Originals:
   online: str | None = None
 
   def find(self, where: Where) -> tuple[str, list[pathlib.Path]]:
-    """Return the first source that is complete, downloaded where asked.
+    """Return the first complete source, downloaded if requested.
 
     Returns:
       Its key and the paths of its files in order, checked by their sha256.
@@ -85,7 +85,7 @@ class Originals:
     folders = []
     if where.data_dir is not None:
       folder = pathlib.Path(where.data_dir).expanduser()
-      # The own folder first: other data sets may have files of the same name.
+      # The set's own folder first: other sets may have files of the same name.
       folders = [folder / self.name, folder]
     for source, archives in self.sources.items():
       found = {
@@ -126,7 +126,7 @@ class Originals:
     return [folder / archive.file for archive in archives]
 
   def _remedy(self) -> str:
-    """Return the files of each source, and where they belong."""
+    """Return the files of each source, and their places."""
     sources = [
         ", ".join(
             f"{archive.file} (sha256 {' or '.join(archive.sha256) or 'unknown'}"
@@ -143,7 +143,7 @@ class Originals:
 
 
 def _check_sha256(path: pathlib.Path, archive: Archive) -> None:
-  """Raise ValueError unless the file is one of those accepted."""
+  """Raise ValueError unless the file has an accepted checksum."""
   if not archive.sha256:
     return
   with path.open("rb") as f:

@@ -22,8 +22,8 @@ class Options:
   Attributes:
     seed: public seed of the participants and of random divisions, below 2^32.
     participants: number of synthetic participants, sampled from the training
-      classes by a public function of the seed; None trains on the tree as it
-      is. Participants share records, so that only a participant has a
+      classes by a public function of the seed; None trains on the tree of
+      classes. Participants share records, so that only a participant has a
       guarantee.
     way: number of classes of each participant.
     per_class: number of images of each of these classes (shot + query).
@@ -108,8 +108,9 @@ def make_splits(
     options: options of the data set.
     levels: names of a class and of an image.
     description: description of the classes.
-    trees: part -> a deeper tree over its images in their order, in place
-      of class -> image.
+    trees: part -> a deeper tree over its images in their order, instead of
+    class
+      -> image.
     rotate: whether training tasks rotate classes.
 
   Raises:

@@ -40,11 +40,11 @@ class Images(tfds.core.GeneratorBasedBuilder):
 
 
 def read(folder: pathlib.Path, images: Iterable[bytes]) -> Iterator[bytes]:
-  """Yield every record in order, prepared before unless they are there.
+  """Yield every record in order; prepare the records first if there are none.
 
-  TFDS writes into a temporary folder and renames it at the end, so that a
-  killed preparation is not accepted. The caller holds the lock of the folder;
-  remains of killed preparations are removed.
+  TFDS writes into a temporary folder and renames it at the end, so that an
+  interrupted preparation is not accepted. The caller holds the lock of the
+  folder. Remains of interrupted preparations are removed.
 
   Args:
     folder: folder of the data set in the cache.

@@ -39,7 +39,7 @@ class Options(pools.Generated):
 
 
 def load(options: Options, where: originals.Where) -> dataset.Splits:
-  """Generate the three splits; the participants of one are in no other.
+  """Generate the three splits, which share no participant.
 
   Returns:
     Splits whose hierarchies are participant -> point, declared by the options,
@@ -81,6 +81,6 @@ def curves(
 def _uniform(
     shape: tuple[int, int], bounds: tuple[float, float], *seed: int
 ) -> np.ndarray:
-  # One stream, row by row: a larger set begins with the same numbers.
+  # One stream, row by row, so that a larger set starts with the same numbers.
   low, high = bounds
   return np.random.default_rng(seed).uniform(low, high, shape)

@@ -1,8 +1,8 @@
 """Adapt an exported model to a folder of examples, and classify another.
 
-Folders are read by the readers of own data: a folder for each class, or flat.
-Nothing protects the images that are given here: a guarantee covers the data
-that the model was trained on.
+The readers of own data read the folders: one folder for each class, or a flat
+folder. These images are not protected: a guarantee covers the data that the
+model was trained on.
 """
 
 import csv
@@ -28,11 +28,11 @@ PREDICTIONS = "predictions.csv"
 
 
 class Listing(NamedTuple):
-  """The examples of a folder, before any is read.
+  """The examples of a folder, listed but not read.
 
   Attributes:
     root: the folder.
-    names: the examples, in rising order.
+    names: the examples, in ascending order.
     labels: the class of each, the name of its folder; "" in a flat folder.
   """
 
@@ -47,13 +47,13 @@ class Listing(NamedTuple):
 
 
 class Result(NamedTuple):
-  """Predictions of a query folder.
+  """Predictions for a query folder.
 
   Attributes:
     query: its examples.
-    predictions: of all of them.
+    predictions: class probabilities of all of them.
     shots: class -> number of its support images.
-    path: of predictions.csv.
+    path: path of predictions.csv.
   """
 
   query: Listing
@@ -63,18 +63,18 @@ class Result(NamedTuple):
 
 
 def listed(path: str | os.PathLike[str]) -> Listing:
-  """List a folder of examples, or of a folder of examples for each class.
+  """List a flat folder of examples, or one with a folder for each class.
 
   Raises:
-    RunError, ValueError, OSError: it is neither; one sentence that names the
-      place.
+    RunError, ValueError, OSError: it has another form; one sentence that names
+      the place.
   """
   root = pathlib.Path(path)
   found = trees.scan(root)
   names = [name for name, _ in found.files]
   if not names:
     raise errors.RunError(
-        f"{root} holds no file that is read (such as .png, .jpg, .dcm or .npy):"
+        f"{root} holds no file that can be read (such as .png, .jpg or .npy):"
         " give a folder of images"
     )
   depths = [len(owner) for owner in found.owners]
@@ -93,7 +93,7 @@ def read(
   """Read all examples of a folder as rows [n, ...].
 
   Raises:
-    ValueError: one cannot be read, or is of another kind; names the file.
+    ValueError: an example cannot be read, or has another form; names the file.
   """
   found = []
   with (
@@ -121,19 +121,19 @@ def adapt(
     predictor: the model.
     support: a folder of images for each class.
     query: images, or a folder of them for each class of the support.
-    out: the folder of predictions.csv.
-    invert: exchange light and dark first.
+    out: receives predictions.csv.
+    invert: whether to exchange light and dark first.
 
   Raises:
-    RunError, ValueError: something cannot be used; one sentence, and nothing
-      was written.
+    RunError, ValueError: an input cannot be used; one sentence, and nothing is
+      written.
     OSError: the file cannot be written.
   """
   shown, asked = listed(support), listed(query)
   for name in sorted({*asked.classes} - {*shown.classes}):
     known = ", ".join(map(quoting.printable, shown.classes))
     raise errors.RunError(
-        f"{asked.root / quoting.printable(name)} is no class of the support"
+        f"{asked.root / quoting.printable(name)} is not a class of the support"
         f" ({known}): add it there, or put all images right into {asked.root},"
         " to classify them without labels"
     )
@@ -163,7 +163,7 @@ def _table(asked: Listing, predictions: Predictions) -> str:
     shown = [f"{p:.6f}" for p in (values.max(), *values)]
     lines.append([name, *([label] if label else []), str(found), *shown])
   buffer = io.StringIO()
-  # A name may hold anything, also characters that no text file can.
+  # A name may hold any character, including some that text files cannot.
   csv.writer(buffer, lineterminator="\n").writerows(
       map(quoting.printable, line) for line in lines
   )

@@ -57,8 +57,8 @@ def text(
   classes = str(found.network.outputs) if found.fixed_way else "two or more"
   shape = " x ".join(map(str, found.preprocessing.shape))
   limits = [
-      "An image of a class that is not in the support set is named as one that"
-      " is.",
+      "An image of a class that is not in the support set is assigned to one"
+      " that is.",
       "Probabilities are the softmax of the logits and were not calibrated.",
   ]
   if found.transductive:
@@ -163,8 +163,8 @@ def _evaluation(found: Description, scores: Scores | None) -> str:
   if scores is None:
     return f"{said}not measured on test tasks."
   return (
-      f"{said}{100 * scores['mean']:.1f} % of the query images are named"
-      f" rightly (95 % interval {100 * scores['low']:.1f} to"
+      f"{said}{100 * scores['mean']:.1f} % of the query images are classified"
+      f" correctly (95 % interval {100 * scores['low']:.1f} to"
       f" {100 * scores['high']:.1f} %, {scores['tasks']} test tasks of"
       f" `{found.data}`, {found.way}-way {found.shot}-shot, of"
       " classes that no training step saw); chance"
@@ -173,9 +173,9 @@ def _evaluation(found: Description, scores: Scores | None) -> str:
 
 
 def has_guarantee(statement: Mapping[str, Any]) -> bool:
-  """Tell whether a level has a finite epsilon, whatever others know.
+  """Return whether a level has a finite epsilon against everyone.
 
-  A run whose seed is in its config has none: an integer is guessed.
+  A run whose seed is in its config has none: an integer can be guessed.
   """
   return not statement["fixed_seed"] and any(
       _finite(g) for g in statement["guarantees"].values()

@@ -2,7 +2,7 @@
 
 Reading them executes nothing: model.json is plain data, and its names are
 looked up among the networks and learners of the library. digests.json shows
-that each file is as it was exported, if digests.json itself is trusted.
+that each file is unchanged since the export, if digests.json itself is trusted.
 """
 
 import dataclasses
@@ -24,20 +24,21 @@ MODEL, STATEMENT, CARD = "model.json", "privacy_statement.json", "README.md"
 START, DIGESTS = "start.safetensors", "digests.json"
 FORMAT = 2
 Choice = Literal["last", "best", "ensemble"]
-# Of one file, and of a number in model.json: no model of this library has more.
+# Limits of a file, and of a number in model.json, beyond any model of the
+# library.
 _MOST_BYTES, _MOST = 2**32, 65536
 _AGAIN = "get the folder again from its publisher"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Preprocessing:
-  """Turn an example into an input of the network; see `preprocessing`.
+  """Settings that turn an example into an input; see `preprocessing`.
 
   Attributes:
-    kind: images are resized to `shape`; features have it.
+    kind: images are resized to `shape`; features must have it.
     shape: (height, width, channels), (time, channels) or (features,).
-    dtype: of a row; uint8 is divided by 255.
-    resample: how images are brought to another size.
+    dtype: dtype of a row; uint8 is divided by 255.
+    resample: filter that resizes images.
   """
 
   kind: Literal["image", "features"]
@@ -48,21 +49,21 @@ class Preprocessing:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Description:
-  """model.json.
+  """The content of model.json.
 
   Attributes:
     format: `FORMAT`.
     written_by: name and version of the package that wrote the file.
-    data: name of the data set of training.
-    network: of the library.
-    learner: of the library.
+    data: name of the training data set.
+    network: options of the network, one of the library.
+    learner: options of the learner.
     fine_tuning: of a supervised network, else None.
-    preprocessing: of every example.
+    preprocessing: settings of every example.
     way: number of classes of its tasks.
     shot: number of support images of a class in its test tasks.
     checkpoint: the last of the run, the best on public validation tasks, or up
       to five of the best, whose probabilities are averaged.
-    steps: of training, of each checkpoint.
+    steps: number of training steps of each checkpoint.
     weights: the file of each checkpoint.
     start: the file of the public weights that were not trained, or None.
   """
@@ -83,7 +84,7 @@ class Description:
 
   @property
   def files(self) -> tuple[str, ...]:
-    """Return the files of weights that it names."""
+    """Return the names of its files of weights."""
     return (*self.weights, *([self.start] if self.start else []))
 
   @property
@@ -101,8 +102,8 @@ def describe(content: bytes, name: str) -> Description:
   """Read and check the JSON of a description.
 
   Args:
-    content: of the file.
-    name: of it, for messages.
+    content: content of the file.
+    name: name of the file, for messages.
 
   Raises:
     RunError: it is damaged, or of another version; one sentence.
@@ -111,14 +112,14 @@ def describe(content: bytes, name: str) -> Description:
     data = json.loads(content)
     if data["format"] != FORMAT:
       raise ValueError(
-          f"it is of format {data['format']!r} and this version reads {FORMAT}:"
+          f"its format is {data['format']!r}, but this version reads {FORMAT}:"
           " load it with the version that wrote it, or export the run again"
       )
     result = plain.from_plain(Description, data, name="model")
     network, steps = result.network, result.learner.inner_steps
     _validate.one_of("model.name", network.name, options.NETWORKS)
     sizes = (*result.preprocessing.shape, *network.widths, network.width, steps)
-    # Before arrays are made, or as many steps compiled.
+    # Checked before arrays of these sizes are made or compiled.
     if not all(1 <= size <= _MOST for size in sizes):
       raise ValueError(f"its sizes are {sizes}, which no run has")
   except (ValueError, KeyError, TypeError, RecursionError) as e:
@@ -135,7 +136,7 @@ def seal(root: pathlib.Path) -> None:
 
 
 def read(root: pathlib.Path) -> dict[str, bytes]:
-  """Return the content of every file of a folder that is as it was exported.
+  """Return the content of every file of a folder, checked against digests.json.
 
   Raises:
     RunError: a file is missing, changed, added, too large or a link; one
@@ -165,7 +166,7 @@ def read(root: pathlib.Path) -> dict[str, bytes]:
     contents[name] = (root / name).read_bytes()
     if _sha256(contents[name]) != wanted[name]:
       raise errors.RunError(
-          f"{shown} is not as it was exported (its SHA-256 is not that in"
+          f"{shown} has changed since the export (its SHA-256 is not that in"
           f" {DIGESTS}): {_AGAIN}"
       )
   return contents

@@ -1,6 +1,6 @@
 """Load an exported model, adapt it to a few labelled examples, and predict.
 
-Nothing that trains is imported here, and nothing in a folder is executed.
+Nothing that trains is imported here, and no file in a folder is executed.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -28,7 +28,7 @@ from episodic_dp.sampling import episodes
 
 Weights = Mapping[str, np.ndarray]
 
-_CHUNK = 256  # Examples at once, where predictions are independent.
+_CHUNK = 256  # Examples at once if predictions are independent.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -37,8 +37,8 @@ class Predictions:
 
   Attributes:
     classes: the labels of the support set, sorted.
-    probabilities: float32[n, classes], the softmax of the logits; of an
-      ensemble the mean of its members'.
+    probabilities: float32[n, classes], the softmax of the logits, averaged over
+      the members of an ensemble.
   """
 
   classes: tuple[Hashable, ...]
@@ -52,10 +52,10 @@ class Predictions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Adapted:
-  """A model that was adapted to a support set.
+  """A model adapted to a support set.
 
   Attributes:
-    classes: its labels, sorted.
+    classes: the labels of the support set, sorted.
     how: the preprocessing of examples.
     together: whether predictions depend on the other examples of a call.
     members: for each checkpoint the function from scaled rows to probabilities.
@@ -69,7 +69,7 @@ class Adapted:
   def predict(self, images: Any) -> Predictions:
     """Classify examples.
 
-    Where the network normalises by the batch (`description.transductive`),
+    If the network normalises by the batch (`description.transductive`),
     predictions depend on the other examples of the call.
 
     Args:
@@ -111,8 +111,8 @@ class Predictor:
   """An exported model.
 
   Attributes:
-    description: of model.json.
-    statement: the privacy statement, which was computed again.
+    description: the content of model.json.
+    statement: the privacy statement, computed again on loading.
     start: the public weights that were not trained, or None.
     members: the parameters of each checkpoint.
     compiled: number of classes -> the learner, and its compiled functions.
@@ -134,7 +134,7 @@ class Predictor:
     computed again.
 
     Args:
-      path: of the folder.
+      path: path of the folder.
 
     Raises:
       RunError: a file is missing, changed or unknown; one sentence.
@@ -169,7 +169,7 @@ class Predictor:
       )
     except ValueError as e:
       raise errors.RunError(
-          f"{root / folder_lib.MODEL} describes no model: {e}"
+          f"{root / folder_lib.MODEL} does not describe a model: {e}"
       ) from e
     return cls(
         description=found,
@@ -180,11 +180,11 @@ class Predictor:
 
   @property
   def guarantees(self) -> Mapping[str, Mapping[str, Any]]:
-    """Return level -> "epsilon" and the rest of its privacy statement."""
+    """Return level -> "epsilon" and the other fields of the statement."""
     return self.statement["guarantees"]
 
   def adapt(self, images: Any, labels: Sequence[Hashable]) -> Adapted:
-    """Adapt to a support set; the model itself does not change.
+    """Adapt to a support set; the predictor itself does not change.
 
     Args:
       images: as for `Adapted.predict`.
@@ -212,7 +212,7 @@ class Predictor:
     if len(classes) < 2:
       raise errors.RunError(
           f"the support images are of {len(classes)} class: give images of at"
-          " least two classes, in a folder for each where they are files"
+          " least two classes; files need a folder for each class"
       )
     learner, adapt, probabilities = self._functions(len(classes))
     numbers = {name: number for number, name in enumerate(classes)}
@@ -231,7 +231,7 @@ class Predictor:
     )
 
   def _functions(self, way: int) -> tuple[learners.Learner, Any, Any]:
-    """Return the learner of tasks of n classes, and what it compiles."""
+    """Return the learner for tasks of n classes, and its compiled functions."""
     if way not in self.compiled:
       learner = _learner(self.description, self.start, way)
 
@@ -255,7 +255,7 @@ def _read_arrays(content: bytes, name: str) -> dict[str, np.ndarray]:
   except Exception as e:  # It raises many types for damaged files.
     reason = (str(e).strip().splitlines() or [type(e).__name__])[0]
     raise errors.RunError(
-        f"{name} is no safetensors file ({reason[:80]}): export the run again"
+        f"{name} is not safetensors ({reason[:80]}): export the run again"
     ) from e
 
 
@@ -283,7 +283,7 @@ def _learner(
 def _trained(
     found: folder_lib.Description, start: Weights | None, way: int
 ) -> learners.Learner:
-  """Make the learner of the run, whose `init` has the trained parameters."""
+  """Make the learner of the run; its `init` returns the trained parameters."""
   return naming.make_learner(
       found.learner, _network(found, found.network.outputs, start), way=way
   )

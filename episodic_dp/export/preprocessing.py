@@ -1,7 +1,7 @@
 """Turn examples into inputs of the network, exactly as the run did.
 
-The rows are made by the code that reads own data (`data.own_data.rows`), from
-the public settings in model.json and the example alone.
+The code that reads own data (`data.own_data.rows`) makes the rows, from the
+public settings in model.json and the example alone.
 """
 
 from collections.abc import Iterable
@@ -22,12 +22,12 @@ def row(
   """Turn one example into a row, uint8 or float32 of `how.shape`.
 
   Args:
-    how: of the model.
-    example: as a reader gives it.
-    invert: exchange light and dark of images first.
+    how: the model's preprocessing.
+    example: an example from a reader.
+    invert: whether to exchange light and dark of images first.
 
   Raises:
-    ValueError: it is of another kind or shape; one sentence.
+    ValueError: it has another form or shape; one sentence.
   """
   values = example.values
   if how.kind == "image" and example.image:
@@ -57,7 +57,7 @@ def of_arrays(
   """Turn arrays in memory into rows [n, ...].
 
   Args:
-    how: of the model.
+    how: the model's preprocessing.
     images: an array [n, ...] or a sequence of arrays: images uint8 [H, W], or
       [H, W, 1 or 3], or float32 from 0 to 1 of such a shape, of any size; or
       features of the model's shape.
@@ -80,7 +80,7 @@ def of_arrays(
 def _example(
     how: folder.Preprocessing, values: np.ndarray, name: str
 ) -> readers.Example:
-  """Turn an array into an example, as a reader would."""
+  """Turn an array into an example, as a reader does."""
   if how.kind == "features":
     return readers.features_of(values, name)
   if values.dtype != np.uint8:

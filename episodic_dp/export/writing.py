@@ -1,8 +1,8 @@
-"""Write the folder of a trained run: whole, or not at all.
+"""Write the folder of a trained run, completely or not at all.
 
 It holds the releases of the run (parameters under noise) and public facts
-(settings, sizes in the privacy statement, scores on public tasks), and nothing
-else: no key or seed, nothing of private/, no name of a class or a file.
+(settings, sizes in the privacy statement, scores on public tasks). It holds no
+key or seed, nothing of private/, and no name of a class or a file.
 """
 
 import dataclasses
@@ -37,9 +37,9 @@ class Exported(NamedTuple):
   """An exported folder.
 
   Attributes:
-    description: of model.json.
+    description: the content of model.json.
     statement: the privacy statement.
-    scores: on test tasks, or None where the run was not measured.
+    scores: on test tasks, or None if the run was not evaluated.
   """
 
   description: folder_lib.Description
@@ -61,7 +61,7 @@ def write(
     out: the folder to make.
     checkpoint: "last", "best" (on public validation tasks) or "ensemble", up
       to five of the best.
-    without_guarantee: export a run although no level has a guarantee.
+    without_guarantee: whether to export a run without any guarantee.
 
   Raises:
     RunError, PlanError, OSError: the run cannot be exported, or the folder
@@ -113,7 +113,7 @@ def _check_kind(config: RunConfig) -> None:
   """Raise RunError for runs that a folder cannot describe."""
   if config.model.is_own:
     raise errors.RunError(
-        f"config.model.name={config.model.name!r} is code of your own, and an"
+        f"config.model.name={config.model.name!r} is a user's code, and an"
         " exported folder executes nothing: train a network of the library"
         f" ({', '.join(options_lib.NETWORKS)}), or publish the weights with"
         ' python -c "from episodic_dp.analysis import saved_weights;'
@@ -121,7 +121,7 @@ def _check_kind(config: RunConfig) -> None:
     )
   if config.way < 2:
     raise errors.RunError(
-        "the run predicts numbers (way 1), and an exported model classifies:"
+        "the run predicts numbers (way 1), but an exported model classifies:"
         " export a run with config.episode.way of at least 2"
     )
 
@@ -137,7 +137,7 @@ def _chosen(
   if not best:
     raise errors.RunError(
         f"no checkpoint in {checkpoints.folder} was measured on validation"
-        " tasks, so that none is the best: use --checkpoint=last"
+        " tasks, so none is the best: use --checkpoint=last"
     )
   return checkpoints, best[:1] if checkpoint == "best" else best
 
@@ -150,8 +150,8 @@ def _check_steps(
 ) -> None:
   """Raise RunError unless the statement covers the exported steps.
 
-  A statement of another run verifies as well: its steps must be those that
-  these weights cost.
+  A statement of another run would verify too, so its steps must be those of
+  these weights.
   """
   stated = ledger_lib.Ledger.from_dict(statement).entries
   for step in steps:

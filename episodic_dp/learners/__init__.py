@@ -1,4 +1,4 @@
-"""Learners: what a task adapts, and which direction of it is clipped."""
+"""Learners: the adaptation to a task, and the direction that is clipped."""
 
 from episodic_dp.learners.fine_tuning import FineTuning
 from episodic_dp.learners.heads import ProtoNet

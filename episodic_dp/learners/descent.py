@@ -8,8 +8,8 @@ from jax import lax
 import jax.numpy as jnp
 
 Params = Any
-Loss = Callable[[Params, Any, Any], jax.Array]  # of an inner step
-# Turns a loss (params, examples, step) -> scalar into its gradient (params,
+Loss = Callable[[Params, Any, Any], jax.Array]  # The loss of an inner step.
+# Maps a loss (params, examples, step) -> scalar to its gradient (params,
 # examples, step) -> like params.
 InnerGradient = Callable[[Loss], Callable[..., Params]]
 
@@ -28,17 +28,17 @@ def descend(
 
   Args:
     gradient: (params, examples, step) -> like params.
-    params: where to start; places that hold None are left out.
-    examples: what the gradient is of.
-    steps: how many, at least 1.
+    params: initial parameters; entries that are None are left out.
+    examples: passed to the gradient.
+    steps: number of steps, at least 1.
     rate: one rate for all, or step -> tree like params of rates (scalars, or
       arrays like the parameters).
-    order: "first" takes the gradients for constants when this is
+    order: "first" treats the gradients as constants when this is
       differentiated.
     visit: (params, step) -> scalar, called after every step.
 
   Returns:
-    The parameters after the last step, and what `visit` gave, [steps].
+    The parameters after the last step, and the values of `visit`, [steps].
   """
   visited = []
   for i in range(steps):  # Not a scan, whose gradient stacks residuals.

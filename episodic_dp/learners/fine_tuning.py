@@ -1,4 +1,4 @@
-"""Plain fine-tuning: what a network that was trained elsewhere can do.
+"""Plain fine-tuning: the baseline for networks that were trained elsewhere.
 
 The baseline of Chen et al., "A Closer Look at Few-shot Classification" (ICLR
 2019), section 3.2, and of DP-MAML's comparison of initialisations.
@@ -22,16 +22,15 @@ Params = Any
 
 @dataclasses.dataclass(frozen=True)
 class FineTuning(learner.Learner):
-  """Trains on a test task's support set; for evaluation, not meta-trained.
+  """Train on a test task's support set; for evaluation, not meta-trained.
 
   Attributes:
     model: the network, with as many outputs as a task has classes.
     inner_steps: steps on the whole support set.
-    optimizer: of these steps, an Optax transformation.
+    optimizer: an Optax transformation for these steps.
     body: whether the layers before the head are trained too.
-    fresh_head: begin with a head of zeros, of this network's shape, whatever
-      head the parameters bring (a network that was trained for other classes
-      has one of another size).
+    fresh_head: whether to start with a head of zeros of this network's shape. A
+      network that was trained for other classes has a head of another size.
     head: the name of the network's last layer, at the top of its parameters.
     task_loss: see `Learner`.
   """
@@ -55,7 +54,7 @@ class FineTuning(learner.Learner):
     """Return the parameters after `inner_steps` steps; see `Learner`.
 
     Args:
-      params: where to start; of the model, except for the head's shape.
+      params: initial parameters of the model; the head's shape may differ.
       support: examples.
       inner_gradient: as for every learner.
 

@@ -1,7 +1,7 @@
 """Heads in closed form on a learned embedding: prototypes and ridge regression.
 
-Neither takes gradient steps: a task costs one pass over its support and one
-over its query set.
+Neither takes gradient steps: a task costs one evaluation of its support set and
+one of its query set.
 """
 
 import dataclasses
@@ -18,12 +18,12 @@ from episodic_dp.models import model as model_lib
 
 
 class Adapted(NamedTuple):
-  """A learner with the head that it found for a task.
+  """A learner's parameters with the head of one task.
 
   Attributes:
-    params: the learner's.
-    head: ProtoNet's prototypes [way, d], the mean embedding of every class; the
-      weights [d, way] of a ridge regression.
+    params: the learner's parameters.
+    head: ProtoNet: prototypes [way, d], the mean embedding of every class;
+      ridge regression: weights [d, way].
   """
 
   params: Any
@@ -37,13 +37,13 @@ class ProtoNet(learner.Learner):
   Snell, Swersky and Zemel, "Prototypical Networks for Few-shot Learning" (NIPS
   2017), equations 1 and 2, with the squared Euclidean distance.
 
-  Nothing is adapted by gradient steps: a task costs one pass over its support
-  and one over its query set. Every query is judged alone, unless the network
-  mixes examples.
+  No gradient steps are taken: a task costs one evaluation of its support set
+  and one of its query set. Each query is predicted separately, unless the
+  network mixes examples.
 
   Attributes:
-    model: the embedding: its outputs [n, d] are compared, whatever it calls
-      them (`models.conv4(way=None)` has no head).
+    model: the embedding network; its outputs [n, d] are compared
+      (`models.conv4(way=None)` has no head).
     way: the number of classes of a task.
     scale: factor of the squared distances, positive. They grow with the
       embedding; a scale near its inverse dimension keeps the first losses near
@@ -76,7 +76,7 @@ class ProtoNet(learner.Learner):
     return Adapted(params, members.T @ embedded / counts[:, None])
 
   def logits(self, adapted: Adapted, images: jax.Array) -> jax.Array:
-    """Compute the nearness of every prototype (eq. 2), [n, way]."""
+    """Compute negative scaled distances to prototypes (eq. 2): [n, way]."""
     embedded = self.model.apply(adapted.params, images)
     distances = jnp.square(embedded[:, None] - adapted.head).sum(-1)
     return -self.scale * distances
@@ -85,9 +85,9 @@ class ProtoNet(learner.Learner):
 def solve(x: jax.Array, y: jax.Array, ridge: jax.Array) -> jax.Array:
   """Return the weights that minimise |x w - y|^2 + ridge |w|^2.
 
-  The system that is solved has the smaller of n and d unknowns per column: for
-  n < d the form x' (x x' + ridge I)^-1 y of equation 5, which follows from the
-  other one by Woodbury's identity.
+  The linear system has the smaller of n and d unknowns per column. For n < d it
+  has the form x' (x x' + ridge I)^-1 y of equation 5, which follows from the
+  other form by Woodbury's identity.
 
   Args:
     x: [n, d].
@@ -114,13 +114,13 @@ class RidgeHead(learner.Learner):
   closed-form solvers" (ICLR 2019), equations 4 to 6.
 
   The parameters are those of the network ("model") and the logarithms of the
-  ridge ("log_ridge") and of the scale of the logits ("log_scale"), which are
-  learned with them and stay positive under any noise. The bias that equation 6
-  adds to all outputs alike is left out: a softmax does not see it.
+  ridge ("log_ridge") and of the scale of the logits ("log_scale"). Logarithms
+  are learned so that both stay positive under any noise. Equation 6 adds one
+  bias to all outputs; it is left out because a softmax ignores it.
 
   Attributes:
-    model: the embedding: its outputs [n, d] are regressed on, whatever it calls
-      them (`models.conv4(way=None)` has no head).
+    model: the embedding network; its outputs [n, d] are the regressors
+      (`models.conv4(way=None)` has no head).
     way: the number of classes of a task.
     ridge: the initial ridge, positive.
     scale: the initial scale of the logits, positive.

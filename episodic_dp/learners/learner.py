@@ -31,12 +31,12 @@ def squared_error(outputs: jax.Array, targets: jax.Array) -> jax.Array:
 
 
 class Learner(abc.ABC):
-  """The base class of learners, judged on the query set after adaptation.
+  """The base class of learners: adapt to a support set, then predict queries.
 
   A subclass is a frozen dataclass with the field `model`, or sets it. Examples
   have `images` float32[n, H, W, C] and `labels` int32[n]; an episode has
   examples `support` and `query`. No learner here compares queries with one
-  another; a network that mixes examples (batch normalisation by the statistics
+  another. A network that mixes examples (batch normalisation by the statistics
   of the query set) does, and makes any learner transductive.
 
   Attributes:
@@ -46,7 +46,7 @@ class Learner(abc.ABC):
     inner_steps: gradient steps on a support set; None for a closed form.
     loss_weights: of the query losses after each inner step, or None.
     task_loss: (outputs, labels) -> scalar, the mean over the examples:
-      `cross_entropy` where a task has classes, `squared_error` for regression.
+      `cross_entropy` for classes, `squared_error` for regression.
   """
 
   model: model_lib.Model
@@ -60,9 +60,10 @@ class Learner(abc.ABC):
   def example_gradients(self) -> bool:
     """Return whether an update is a mean of single examples' gradients.
 
-    Those of `adapted_loss` at the adapted parameters, for which the support set
-    was read through `inner_gradient` alone. Sample-level training needs this.
-    False for a closed form, second order and an own `meta_gradient`.
+    These are gradients of `adapted_loss` at the adapted parameters, where the
+    support set is read through `inner_gradient` alone. Sample-level training
+    needs this. False for a closed form, second order and a separate
+    `meta_gradient`.
     """
     return (
         self.order == "first"
@@ -72,7 +73,7 @@ class Learner(abc.ABC):
 
   @property
   def transductive(self) -> bool:
-    """Return whether one query's prediction depends on the others."""
+    """Return whether one query's prediction depends on the other queries."""
     return self.model.mixes_examples
 
   def init(self, key: jax.Array) -> Params:
@@ -92,11 +93,10 @@ class Learner(abc.ABC):
     Args:
       params: the meta-parameters.
       support: examples.
-      inner_gradient: turns a loss (params, examples, step) -> scalar into its
+      inner_gradient: maps a loss (params, examples, step) -> scalar to its
         gradient (params, examples, step) -> like params, for the parameters
-        that adapt. It is called once in each inner step, with that step's
-        number from 0 for `step`: noise is drawn by it. A closed form does not
-        call it.
+        that adapt. It is called once in each inner step, with the step's number
+        from 0, which selects the noise. A closed form does not call it.
     """
 
   def logits(self, adapted: Any, images: jax.Array) -> jax.Array:
@@ -126,7 +126,7 @@ class Learner(abc.ABC):
   ) -> tuple[jax.Array, Params]:
     """Return (`loss`, its gradient).
 
-    A learner may give another direction to descend, as Reptile does: any
+    A learner may return another direction to descend, as Reptile does. Any
     function of one task and the parameters is sound, since it is clipped; a
     function of several tasks is not.
     """
@@ -135,23 +135,24 @@ class Learner(abc.ABC):
   def at_step(self, step: jax.Array) -> "Learner":
     """Return the learner of one outer step, whose number is public.
 
-    Most learners are the same in all of them.
+    Most learners are the same in all steps.
     """
     del step
     return self
 
   def at_task(self, key: jax.Array) -> "Learner":
-    """Return the learner that trains on one task, and draws from its key.
+    """Return the learner for training on one task, with random layers.
 
-    It differs from itself where `model.random` is not None, and is used for
-    training alone: `predict` and evaluation draw nothing.
+    The layers take their random numbers from the task's key. Without random
+    layers (`model.random` is None) it is this learner. `predict` and evaluation
+    use no random layers.
     """
     return self._of_model(self.model.drawing(key))
 
   def in_pass(self, i: jax.Array | int) -> "Learner":
-    """Return the learner of pass i over a support set, which draws anew.
+    """Return the learner of pass i over a support set, with new random numbers.
 
-    The query set's pass is none of these.
+    The pass over the query set is not numbered.
     """
     return self._of_model(self.model.in_pass(i))
 
@@ -159,18 +160,18 @@ class Learner(abc.ABC):
     if model.key is None:
       return self
     result = copy.copy(self)
-    object.__setattr__(result, "model", model)  # It is frozen.
+    object.__setattr__(result, "model", model)  # The dataclass is frozen.
     return result
 
 
 @dataclasses.dataclass(frozen=True)
 class Supervised(Learner):
-  """A network that is trained as it is, by the cross entropy of its logits.
+  """A network that is trained without tasks, by cross entropy of its logits.
 
   With a plan that has no episode every example is a clip unit, and the private
   step is DP-SGD: Abadi et al., "Deep Learning with Differential Privacy"
   (2016), Algorithm 1, and Algorithm 1 of Sharma, "Differential Privacy &
-  Approximate Bayesian Inference". The result is a start for `FineTuning`.
+  Approximate Bayesian Inference". Its result can start `FineTuning`.
 
   Attributes:
     model: the network, with a logit for every training class.

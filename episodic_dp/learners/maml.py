@@ -1,11 +1,11 @@
 """MAML, ANIL and Meta-SGD: learn the weights to adapt from by gradient steps.
 
 Finn, Abbeel and Levine, "Model-Agnostic Meta-Learning for Fast Adaptation of
-Deep Networks" (ICML 2017), equation 1 and Algorithm 1; the first-order form is
-that of its section 5.2. The switches of MAML++ are those of Antoniou, Edwards
-and Storkey, "How to train your MAML" (ICLR 2019), sections 4 and 5. A schedule
-of its multi-step loss reads the number of the outer step, which is public, and
-nothing else: the weights cost no privacy.
+Deep Networks" (ICML 2017), equation 1 and Algorithm 1; its section 5.2 has the
+first-order form. The options of MAML++ are those of Antoniou, Edwards and
+Storkey, "How to train your MAML" (ICLR 2019), sections 4 and 5. A schedule of
+its multi-step loss depends only on the number of the outer step, which is
+public: the weights cost no privacy.
 """
 
 from collections.abc import Callable
@@ -28,15 +28,15 @@ _EPOCHS = 10  # Stages in which the weights move, as in the authors' code.
 def annealed(
     inner_steps: int, outer_steps: int
 ) -> Callable[[jax.Array], jax.Array]:
-  """Return the authors' schedule: all steps alike, then the last alone.
+  """Return the authors' schedule: first all inner steps, then only the last.
 
   In stage e = 0 .. 9, each a tenth of `outer_steps`, an earlier step has the
-  weight (1 - e / 10) / S for S inner steps, and the last one the rest up to
-  one. After `outer_steps` only the last step counts.
+  weight (1 - e / 10) / S for S inner steps, and the last step the rest up to 1.
+  After `outer_steps` only the last step counts.
 
   Args:
     inner_steps: S, at least 1.
-    outer_steps: how long the weights move, at least 1.
+    outer_steps: number of steps until the weights stay fixed, at least 1.
 
   Returns:
     outer step -> float32[inner_steps], with sum 1.
@@ -53,29 +53,31 @@ def annealed(
 
 @dataclasses.dataclass(frozen=True)
 class MAML(learner.Learner):
-  """Model-agnostic meta-learning, with the pieces of MAML++ as switches.
+  """Model-agnostic meta-learning, with the parts of MAML++ as options.
 
   The meta-parameters are the network's. With `per_step_norm` its norm
-  parameters have an axis of inner steps before their own; with `learned_rates`
-  the whole is {"model": those, "rates": the rates}.
+  parameters have a leading axis of inner steps. With `learned_rates` the tree
+  is {"model": the network's parameters, "rates": the rates}.
 
   Attributes:
     model: the network.
     inner_steps: gradient steps on the support set, at least 1.
-    inner_rate: their learning rate, positive; where rates are learned, their
-      initial value.
-    order: "second" differentiates through the inner steps; "first" takes the
-      inner gradients for constants.
+    inner_rate: their learning rate, positive; the initial value of learned
+      rates.
+    order: "second" differentiates through the inner steps; "first" treats the
+      inner gradients as constants.
     task_loss: see `Learner`.
-    learned_rates: learn one inner rate for every array of parameters and inner
-      step ("per-layer per-step learning rates").
-    per_step_norm: learn scale and bias of the norm layers anew for every inner
-      step, and leave them out of the inner loop. Step i's are used by its own
-      support pass and by the query pass after it. Statistics are those of the
-      batch at hand in any case; none are carried.
-    loss_weights: of the query loss after each inner step ("multi-step loss"):
-      `inner_steps` numbers of at least 0, or outer step -> such an array
-      (`annealed`), which `at_step` resolves; None for the last step's alone.
+    learned_rates: whether to learn one inner rate for every array of parameters
+      and inner step ("per-layer per-step learning rates").
+    per_step_norm: whether to learn separate scales and biases of the norm
+    layers
+      for every inner step, and to exclude them from the inner loop. Those of
+      step i serve its support pass and the query pass after it. Statistics are
+      always those of the current batch; none are carried.
+    loss_weights: weights of the query loss after each inner step ("multi-step
+      loss"): `inner_steps` numbers of at least 0, or outer step -> such an
+      array (`annealed`), which `at_step` resolves; None for the last step's
+      loss only.
   """
 
   model: model_lib.Model
@@ -120,7 +122,7 @@ class MAML(learner.Learner):
   def loss(self, params: Params, episode: Any) -> jax.Array:
     """Compute the query loss after adapting to the support set.
 
-    With `loss_weights` the weighted sum of the query losses after each step.
+    With `loss_weights` it is the weighted sum of the losses after each step.
     """
     if self.loss_weights is None:
       return super().loss(params, episode)
@@ -169,7 +171,7 @@ class MAML(learner.Learner):
     )
     return network(moving, self.inner_steps - 1), values
 
-  # What ANIL and Meta-SGD override.
+  # Overridden by ANIL and MetaSGD.
 
   def _moves(self, weights: Params) -> parts.Mask:
     """Return the mask of the parameters that inner steps change."""
@@ -178,7 +180,7 @@ class MAML(learner.Learner):
     )
 
   def _initial_rates(self, moving: Params) -> Params:
-    """Return the rates to learn, for the parameters that adapt."""
+    """Return the rates to learn, one entry for each parameter that adapts."""
     return jax.tree.map(
         lambda p: jnp.full(self.inner_steps, self.inner_rate, p.dtype), moving
     )
@@ -195,17 +197,17 @@ class MAML(learner.Learner):
 
 @dataclasses.dataclass(frozen=True)
 class ANIL(MAML):
-  """MAML whose inner steps change the head alone.
+  """MAML whose inner steps change the head only.
 
   Raghu, Raghu, Bengio and Vinyals, "Rapid Learning or Feature Reuse? Towards
   Understanding the Effectiveness of MAML" (ICLR 2020), section 4, equation 3
   ("almost no inner loop").
 
-  The body is learned by the outer steps alone. A head that adapts alone needs
-  larger inner steps than MAML, or more of them: every task numbers its classes
-  anew, so that the head starts at chance, and one short step leaves it there.
+  The body is learned by the outer steps. A head that adapts alone needs larger
+  inner steps than MAML, or more of them: every task numbers its classes
+  differently, so the head starts at chance, and one short step leaves it there.
 
-  The switches of MAML++ apply to the head where they concern what adapts.
+  The options of MAML++ apply to the head if they concern adapted parameters.
 
   Attributes:
     head: the name of the network's last layer, at the top of its parameters.
@@ -228,13 +230,13 @@ class MetaSGD(MAML):
   Li, Zhou, Chen and Li, "Meta-SGD: Learning to Learn Quickly for Few-Shot
   Learning" (2017), equation 2 and Algorithm 1.
 
-  The meta-parameters are {"model": the network's, "rates": arrays like those
-  that adapt}, twice as many as MAML's: noise of a given multiplier has a norm
-  larger by the root of two. All rates begin at `inner_rate` (the paper draws
-  them from [0.005, 0.1]) and may become negative, as in the paper. With several
-  inner steps the rates are the same in each; the paper has one.
+  The meta-parameters are {"model": the network's, "rates": arrays like the
+  adapted ones}, twice as many as MAML's, so that noise of a given multiplier
+  has a norm larger by the root of two. All rates start at `inner_rate` (the
+  paper draws them from [0.005, 0.1]) and may become negative, as in the paper.
+  With several inner steps the rates are the same in each; the paper has one.
 
-  The attributes are those of `MAML`, with one rate for every parameter in place
+  The attributes are those of `MAML`, with one rate for every parameter instead
   of one for every array and step.
   """
 

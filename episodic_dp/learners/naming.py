@@ -1,4 +1,4 @@
-"""Learners by name, with their papers and what they release."""
+"""Learners by name, with their papers and their released vectors."""
 
 from typing import Any
 
@@ -24,18 +24,18 @@ _DESCENDING: dict[str, type[maml.MAML]] = {
 def make_learner(
     learner: options.Learner, model: model_lib.Model, *, way: int | None
 ) -> learner_lib.Learner:
-  """Build a learner.
+  """Build a learner from its options.
 
   Args:
-    learner: its settings.
+    learner: its options.
     model: the network.
     way: classes of a task; 1 is regression with squared error. None for
-      supervised.
+      supervised training.
 
   Raises:
     ValueError: a setting is out of range.
   """
-  # Closed forms separate classes, and refuse a task without any.
+  # Closed forms separate classes, so they refuse regression.
   classes = way or 0
   if learner.name == options.SUPERVISED:
     return learner_lib.Supervised(model)
@@ -73,12 +73,12 @@ def make_fine_tuning(
     *,
     fresh_head: bool = True,
 ) -> fine_tuning.FineTuning:
-  """Build fine-tuning.
+  """Build fine-tuning from its options.
 
   Args:
     model: the network, with as many logits as a task has classes.
     settings: its optimizer and steps.
-    fresh_head: begin with a head of zeros.
+    fresh_head: whether to start with a head of zeros.
   """
   return fine_tuning.FineTuning(
       model,
@@ -114,7 +114,7 @@ LEARNERS: _Entries = {
         reptile.Reptile,
         "Nichol et al., 2018",
         "all weights, by gradient steps",
-        "the way back from the weights that the task trains to",
+        "the difference from the weights after the task's training",
     ),
     "protonet": (
         heads.ProtoNet,
@@ -135,4 +135,4 @@ LEARNERS: _Entries = {
         "",
     ),
 }
-"""name -> class, paper, what adapts, what is released."""
+"""Name -> class, paper, adapted parameters and released vector."""

@@ -1,4 +1,4 @@
-"""Reptile: move towards the weights that a task's own training ends at.
+"""Reptile: move towards the weights after a task's own training.
 
 Nichol, Achiam and Schulman, "On First-Order Meta-Learning Algorithms" (2018),
 Algorithm 1 and section 3; the batched form, Algorithm 2, is the private step's
@@ -24,17 +24,15 @@ class Reptile(learner.Learner):
   """Clip the task's update instead of a loss gradient.
 
   A task trains from the meta-parameters p for `inner_steps` steps on all of its
-  examples, support and query together (the update needs no split), and ends at
-  p'. Its direction (p - p') / inner_rate, the sum of the gradients along the
-  way, takes the place of a gradient in the outer optimiser, as the paper
-  proposes. Nothing is differentiated twice. A test task adapts to its support
-  set.
+  examples, support and query together (the update needs no split), and reaches
+  p'. Its direction (p - p') / inner_rate is the sum of the gradients of these
+  steps. The outer optimiser takes it as a gradient, as the paper proposes.
+  Nothing is differentiated twice. A test task adapts to its support set.
 
   Attributes:
     model: the network.
-    inner_steps: gradient steps of a task, at least 1; with 1 the direction is
-      the gradient of the task's own loss, and with it the paper's joint
-      training.
+    inner_steps: gradient steps of a task, at least 1. With 1 the direction is
+      the gradient of the task's loss: the paper's joint training.
     inner_rate: their learning rate, positive.
     task_loss: see `Learner`.
   """
@@ -45,7 +43,7 @@ class Reptile(learner.Learner):
   inner_rate: float = 0.1
   task_loss: learner.TaskLoss = learner.cross_entropy
 
-  order = "first"  # No gradient goes through the inner steps.
+  order = "first"  # No gradient flows through the inner steps.
 
   def __post_init__(self) -> None:
     _validate.count("inner_steps", self.inner_steps, 1)

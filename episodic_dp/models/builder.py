@@ -1,12 +1,12 @@
-"""Build the network that options describe: the library's, or own code.
+"""Build the network that the options describe: the library's, or a user's.
 
 `model.name=my_module:make_model` imports `my_module` from the current folder or
 from PYTHONPATH and calls
 
   make_model(outputs, input_shape, **model.options) -> models.Model
 
-with the number of logits (None where a metric learner needs features) and the
-shape of one example.
+`outputs` is the number of logits (None if a metric learner needs features), and
+`input_shape` the shape of one example.
 """
 
 import importlib
@@ -21,7 +21,7 @@ from episodic_dp.models import model as model_lib
 from episodic_dp.models import networks
 from episodic_dp.models import parts
 
-_LONGEST = 400  # Characters of another program's error.
+_LONGEST = 400  # Characters of an error in a user's code.
 
 
 def build(
@@ -30,7 +30,7 @@ def build(
     input_shape: tuple[int, ...],
     augmentation: options.Augmentation | None = None,
 ) -> model_lib.Model:
-  """Build a network with its public start, augmented while it is trained.
+  """Build a network with its public start, augmented in training.
 
   Args:
     network: its options.
@@ -39,8 +39,9 @@ def build(
     augmentation: random changes of training images; None for no change.
 
   Raises:
-    RunError: own code fails, or the start holds other weights than the run's.
-    ValueError: a network of such a shape, or with such a start, does not exist.
+    RunError: a user's code fails, or the start holds other weights than the
+      run's.
+    ValueError: the network cannot have this shape or this start.
   """
   if network.is_own:
     model = _own(network, outputs, input_shape)
@@ -57,8 +58,8 @@ def build(
     )
     if network.start_digest not in (None, model.start):
       raise errors.RunError(
-          f"{source} holds other weights than those of the run: put back the"
-          " file that it was started with"
+          f"{source} holds other weights than those of the run: restore the"
+          " file that the run was started with"
       )
   if augmentation is None:
     return model
@@ -68,20 +69,20 @@ def build(
 def _own(
     network: options.Network, outputs: int | None, input_shape: tuple[int, ...]
 ) -> model_lib.Model:
-  """Call MODULE:FUNCTION; RunError where it fails or returns no Model."""
+  """Call MODULE:FUNCTION; RunError if it fails or returns no Model."""
   module, _, attribute = network.name.partition(":")
   here = os.getcwd()
   if here not in sys.path:
-    sys.path.append(here)  # Last: a folder named as a library hides none.
+    sys.path.append(here)  # Last, so that no folder hides a library.
   importlib.invalidate_caches()
   try:
     function = getattr(importlib.import_module(module), attribute)
     model = function(outputs, input_shape, **network.options)
     if not isinstance(model, model_lib.Model):
-      raise TypeError(f"it returned {type(model).__name__}, no models.Model")
+      raise TypeError(f"it returned {type(model).__name__}, not models.Model")
     if model.input_shape is None:  # Two plain functions.
       model = model_lib.checked(model, input_shape)
-  except Exception as e:  # Code of the user's own may raise anything.
+  except Exception as e:  # A user's code may raise anything.
     given = "".join(f", {key}" for key in network.options)
     raise errors.RunError(
         f"config.model.name={network.name!r} failed for outputs={outputs} and"

@@ -1,12 +1,12 @@
-"""Convolution as one matrix product, and the library's own on a CPU.
+"""Convolution as one matrix product, and JAX's own convolution on a CPU.
 
-After one inner step every task has separate weights, and `vmap` turns a
+After one inner step every task has separate weights. `vmap` then turns a
 convolution with per-task kernels into a grouped convolution, which is slow on
-every backend (and its second-order gradients slower still). Written as a
-product of patches `[n H W, kh kw Cin]` and a kernel `[kh kw Cin, Cout]`, the
-same `vmap` gives a batched matrix product. `convolve` is made of slices,
-concatenations, pads and products, so it can be differentiated any number of
-times, in either mode. `same` chooses the form for the backend.
+every backend (and its second-order gradients are slower still). As a product of
+patches `[n H W, kh kw Cin]` and a kernel `[kh kw Cin, Cout]`, the same `vmap`
+gives a batched matrix product. `convolve` consists of slices, concatenations,
+pads and products, so it can be differentiated any number of times, in either
+mode. `same` chooses the form for the backend.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def patches(
   Args:
     images: [n, H, W, C].
     window: (kh, kw), its height and width.
-    padding: rows added (above, below) and columns added (left, right); None
+    padding: rows to add (above, below) and columns to add (left, right); None
       keeps the size ("SAME").
 
   Returns:
@@ -88,9 +88,9 @@ def convolve(
 
 @jax.custom_vjp
 def same(images: jax.Array, kernel: jax.Array) -> jax.Array:
-  """Convolve to the same size, by the quickest form of the backend.
+  """Convolve to the same size, in the fastest form of the backend.
 
-  The gradients of every order are made of this function and `correlate`, since
+  The gradients of every order consist of this function and `correlate`, since
   both are linear in their two arguments. Reverse mode only.
 
   Args:
@@ -112,7 +112,7 @@ def correlate(
 
   Args:
     images: [n, H, W, Cin].
-    slope: [n, H, W, Cout], of the output.
+    slope: [n, H, W, Cout], the gradient of the output.
     window: (kh, kw).
 
   Returns:
@@ -128,8 +128,8 @@ def _flipped(kernel: jax.Array) -> jax.Array:
   return jnp.swapaxes(kernel[::-1, ::-1], 2, 3)
 
 
-# The barriers keep JAX 0.10 from taking saved arguments for inputs of a loop:
-# it mixed them up in the second derivative through `lax.map`.
+# The barriers keep JAX 0.10 from treating saved arguments as inputs of a loop:
+# it confused them in the second derivative through `lax.map`.
 same.defvjp(
     lambda images, kernel: (
         same(images, kernel),
@@ -214,17 +214,17 @@ def conv_general_dilated(
   return convolve(lhs, rhs, padding, precision)
 
 
-# The library's convolution on a CPU -------------------------------------------
+# JAX's convolution on a CPU ---------------------------------------------------
 #
-# It lays out no patches, which leave the cache when there are many, and it
+# It makes no patches, which exceed the cache when there are many, and it
 # compiles faster. It is slow (jaxlib 0.10.2) with separate kernels for the
 # entries of a batch, with few output channels, and for a kernel's gradient of
 # an odd number of images, of many images, or in any but the usual order of
 # axes. docs/decisions/speed.md has the measurements.
 
 _AXES = ("NHWC", "HWIO", "NHWC")
-_MANY = 17  # Output channels from which on it is faster than patches.
-_POSITIONS = 1600  # At most, of images whose kernel's gradient is one call.
+_MANY = 17  # Output channels from which it is faster than patches.
+_POSITIONS = 1600  # Most positions in one call of a kernel's gradient.
 
 
 def _takes_library(features: int) -> bool:
@@ -238,7 +238,7 @@ def _library(images, kernel):
 
 @_library.def_vmap
 def _library_batch(size, batched, images, kernel):
-  """Convolve more images where all have one kernel; else use patches."""
+  """Convolve more images if all have one kernel; else use patches."""
   if batched[1]:
     in_axes = [0 if one else None for one in batched]
     return jax.vmap(convolve, in_axes)(images, kernel), True

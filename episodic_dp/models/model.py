@@ -1,10 +1,10 @@
 """A network as a pair of pure functions, its checks, and its augmentation.
 
-Augmentation is a network's first, random layer. It draws for every example anew
-while a task is trained on, and for nothing else: validation, test and exported
-models see the images as they are. All of it happens inside a task, before its
-gradient is clipped, so that it costs no privacy; gradients of several draws of
-one task can be averaged there too (De et al., "Unlocking High-Accuracy
+Augmentation is a random first layer of a network. It changes every example anew
+while a task is trained on, and at no other time: validation, test and exported
+models see the images unchanged. It happens inside a task, before the task's
+gradient is clipped, so it costs no privacy. Gradients of several augmentations
+of one task can be averaged there too (De et al., "Unlocking High-Accuracy
 Differentially Private Image Classification through Scale", 2022, section 3:
 augmentation multiplicity).
 """
@@ -28,7 +28,7 @@ Params = Any
 Apply = Callable[[Params, jax.Array], jax.Array]
 Random = Callable[[Params, jax.Array, jax.Array], jax.Array]
 _EXAMPLES = 3
-_WEIGHTS = 2  # How many random weights are tried.
+_WEIGHTS = 2  # Number of random weights to test.
 
 
 class Model(NamedTuple):
@@ -38,22 +38,23 @@ class Model(NamedTuple):
     init: key -> params.
     apply: (params, examples float32 [n, ...]) -> logits float32 [n, way]; pure,
       so that equal examples have equal logits.
-    mixes_examples: whether one example's logits may depend on the others
-      (batch normalisation). Fine where a whole task is clipped, refused where
-      single examples are.
-    input_shape: of one example, (H, W, C), (time, channels) or (features,);
-      None when unknown.
-    way: the number of outputs (logits, or features of a network without a
-      head), or None when unknown.
-    random: (params, examples, key) -> logits, `apply` while it is trained, for
-      a network with random layers such as dropout; None without such.
-    key: what they draw from, where they do (`drawing`).
-    draws: how often a task is drawn anew in a step; its gradients are averaged
-      before they are clipped.
-    whole: params -> the parameters of the whole network, where some are frozen
-      (`parts.start_from`); None where params are all of them.
-    start: digest of the weights that it begins with, None where these are
-      random; a run's privacy statement says it.
+    mixes_examples: whether one example's logits may depend on the others, as
+      with batch normalisation. It is sound if whole tasks are clipped, and
+      refused if single examples are.
+    input_shape: shape of one example, (H, W, C), (time, channels) or
+      (features,); None if unknown.
+    way: number of outputs (logits, or features of a network without a head);
+      None if unknown.
+    random: (params, examples, key) -> logits, used in training instead of
+      `apply` by a network with random layers such as dropout; None without
+      them.
+    key: the random layers' key while they are in use (`drawing`), else None.
+    draws: number of repetitions of a task with new random numbers in a step;
+      their gradients are averaged before they are clipped.
+    whole: params -> the parameters of the whole network, if some are frozen
+      (`parts.start_from`); None if params are all of them.
+    start: digest of the initial weights, None if they are random; a run's
+      privacy statement contains it.
   """
 
   init: Callable[[jax.Array], Params]
@@ -68,7 +69,7 @@ class Model(NamedTuple):
   start: str | None = None
 
   def drawing(self, key: jax.Array) -> "Model":
-    """Return the network whose random layers draw from a key."""
+    """Return the network with random layers that use a key."""
     random = self.random
     if random is None:
       return self
@@ -92,11 +93,10 @@ def mixes_examples(
   """Return whether changing one example changes the output of another.
 
   Each of three random examples in turn is replaced by another one, by one a
-  thousand times as large, and by NaN, which goes through any arithmetic
-  whatever the size of its effect; the outputs of the others must keep their
-  bits. The weights are random, since a head of zeros would hide everything
-  before it. A network that mixes no example in these trials is taken to treat
-  examples alone; one whose outputs are not finite to begin with is not.
+  thousand times as large, and by NaN, which passes through any arithmetic. The
+  outputs of the others must keep their bits. The weights are random, since a
+  head of zeros would hide everything before it. A network passes if no trial
+  shows a change. A network whose outputs are never finite does not pass.
 
   Args:
     apply: (params, images float32 [n, H, W, C]) -> [n, outputs].
@@ -118,17 +118,17 @@ def mixes_examples(
         changed = images.copy()
         changed[i] = change
         after = np.asarray(apply(weights, changed))
-        # NaN differs from itself: outputs that were never finite fail here.
+        # NaN differs from itself, so outputs that are never finite fail here.
         if not np.array_equal(before[others], after[others]):
           return True
   return False
 
 
 def mixes(model: Model, input_shape: tuple[int, ...]) -> bool:
-  """Return whether one example is found to change the outputs of another.
+  """Return whether a test shows that examples change each other's outputs.
 
-  The network is tried (`mixes_examples`), as it is trained and as it is
-  evaluated; its claim is not read.
+  The network is tested by `mixes_examples` in training and in evaluation; its
+  declared property is not used.
   """
   params = jax.eval_shape(model.init, jax.random.key(0))
   trained = model.drawing(jax.random.key(0))
@@ -139,15 +139,15 @@ def mixes(model: Model, input_shape: tuple[int, ...]) -> bool:
 
 
 def checked(model: Model, input_shape: tuple[int, ...]) -> Model:
-  """Return the Model with its shapes; check them and its claim.
+  """Return the Model with its shapes, after checking its outputs and claim.
 
   Args:
-    model: its `init` and `apply` as a library gives them.
-    input_shape: of one example.
+    model: `init` and `apply` of a library's network.
+    input_shape: shape of one example.
 
   Raises:
-    ValueError: logits that are not [n, way], or a false claim that every
-      example is treated alone.
+    ValueError: logits that are not [n, way], or mixes_examples=False for a
+      network that mixes them.
   """
   # Compiled: eager initialisation of a network takes seconds.
   model = model._replace(init=jax.jit(model.init))
@@ -162,8 +162,8 @@ def checked(model: Model, input_shape: tuple[int, ...]) -> Model:
     )
   if not model.mixes_examples and mixes(model, tuple(input_shape)):
     raise ValueError(
-        "mixes_examples=False, and changing one example changes the logits of"
-        " another: remove the layer that mixes them, or say"
+        "mixes_examples=False, but changing one example changes the logits of"
+        " another: remove the layer that mixes them, or set"
         " mixes_examples=True"
     )
   return model._replace(input_shape=tuple(input_shape), way=logits.shape[1])
@@ -180,21 +180,25 @@ def from_flax(
 ) -> Model:
   """Return a Flax Linen module as a Model.
 
-  A module with random layers becomes one that uses them while it is trained
-  with `Model._replace(random=...)`.
+  For a module with random layers, set `Model._replace(random=...)`, which
+  training then uses.
 
   Args:
     module: examples [n, ...] -> logits [n, way]; its only collection of
       variables must be "params".
-    input_shape: of one example, (H, W, C), (time, channels) or (features,).
-    mixes_examples: False claims that every example is treated alone; the claim
-      is tried on random weights.
+    input_shape: shape of one example, (H, W, C), (time, channels) or
+      (features,).
+    mixes_examples: whether one example's logits may depend on the others; False
+      is tested on random weights.
+
+  Returns:
+    The network, `Model`.
 
   Raises:
     plan.UnsoundPlanError: the module carries statistics or other state from
       call to call (for example "batch_stats").
-    ValueError: the claim fails, or the logits are not [n, way]. A module that
-      draws unasked fails as Flax says.
+    ValueError: mixes_examples=False is wrong, or the logits are not [n, way].
+      Flax's own error is raised if the module needs random numbers.
   """
 
   def init(key):
@@ -276,8 +280,8 @@ def from_haiku(
 
 def _carried(who: str, what: str) -> plan.UnsoundPlanError:
   return plan.UnsoundPlanError(
-      f"{who} has {what}: statistics carried from task to task release what no"
-      " clipping bounds; use the current batch's statistics"
+      f"{who} has {what}: statistics carried from task to task leave without"
+      " clipping; use the current batch's statistics"
       " (networks.batch_norm, norm='batch'), or networks.group_norm"
       " (norm='group')"
   )
@@ -306,21 +310,21 @@ def augment(
 def augmented(
     model: Model, augmentation: options.Augmentation
 ) -> Model:
-  """Return the network that sees augmented images while it is trained.
+  """Return the network with augmented images in training.
 
   Args:
-    model: of images [n, H, W, C].
-    augmentation: what happens to them; the network itself if nothing does.
+    model: network for images [n, H, W, C].
+    augmentation: the random changes; without any, the network is returned.
 
   Raises:
-    ValueError: its examples are no images.
+    ValueError: its examples are not images.
   """
   if not augmentation.changes:
     return model
   shape = model.input_shape
   if shape is not None and len(shape) != 3:
     raise ValueError(
-        f"augmentation moves and mirrors images, and an example has the shape"
+        f"augmentation moves and mirrors images, but an example has the shape"
         f" {shape}: leave it out"
     )
 

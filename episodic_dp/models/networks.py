@@ -1,9 +1,9 @@
-"""The networks that the library brings, in Flax Linen, as Models.
+"""The library's networks, in Flax Linen, as Models.
 
-Normalisation uses the statistics at hand and carries nothing. Batch
-normalisation uses the current batch (one task's support or query set): it mixes
-the examples of a task, which is sound where the task is the clip unit.
-Statistics carried from task to task are not sound and have no place here.
+Normalisation uses current statistics and carries nothing. Batch normalisation
+uses the current batch (one task's support or query set). It mixes the examples
+of a task, which is sound if the task is the clip unit. Statistics carried from
+task to task are not sound and are not supported.
 """
 
 import math
@@ -25,11 +25,12 @@ Norm = Literal["batch", "group", "none"]
 BLOCKS = 4
 GLOROT = nn.initializers.glorot_uniform()
 _MAX_GROUPS = 8
-EPSILON = 1e-5  # Of a normalised variance.
-# The first block on a CPU: channels of an image, and outputs that are cached.
+EPSILON = 1e-5  # Added to a variance before normalisation.
+# The first block on a CPU: channels of an image, and outputs that stay in
+# cache.
 _FEW_CHANNELS, _CACHED = 3, 2**17
 _RESIDUAL_SLOPE = 0.1
-# Channels of the four blocks over the first one's, times two.
+# Twice the channels of the four blocks, relative to the first one's.
 _HALVES = (2, 5, 10, 20)
 
 
@@ -59,8 +60,8 @@ def group_norm(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
   Wu and He, "Group Normalization" (2018). Examples are not mixed.
 
   Args:
-    x: [n, ..., C]; the groups are consecutive channels, as many as the largest
-      number up to 8 that divides C.
+    x: [n, ..., C]; groups are consecutive channels, and their number is the
+      largest up to 8 that divides C.
     scale: [C].
     bias: [C].
   """
@@ -68,7 +69,7 @@ def group_norm(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
   space = tuple(range(1, x.ndim - 1))
 
   def mean(x):
-    # Over space first: what is left is small, and a CPU adds whole rows.
+    # Over space first: the rest is small, and a CPU adds whole rows.
     members = x.mean(space).reshape(n, math.gcd(channels, _MAX_GROUPS), -1)
     shared = jnp.broadcast_to(members.mean(-1, keepdims=True), members.shape)
     return shared.reshape(n, *(1 for _ in space), channels)
@@ -79,11 +80,11 @@ def group_norm(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
 
 
 def max_pool(x: jax.Array) -> jax.Array:
-  """Pool 2x2 with stride 2 by the maximum, odd edges dropped ("VALID").
+  """Pool 2x2 with stride 2 by the maximum; odd edges are dropped ("VALID").
 
-  Pairs of rows, then of columns, are compared and the larger chosen: the
-  gradient goes to the first largest entry and is a selection of any order.
-  `lax.reduce_window`, the usual pool, has a slow second derivative.
+  Pairs of rows, then of columns, are compared and the larger is chosen. The
+  gradient goes to the first largest entry, and derivatives of any order are
+  selections. `lax.reduce_window`, the usual pool, has a slow second derivative.
 
   Args:
     x: [n, H, W, C].
@@ -95,7 +96,7 @@ def max_pool(x: jax.Array) -> jax.Array:
 
 
 def max_pool_pairs(x: jax.Array, axis: int = 2) -> jax.Array:
-  """Pool pairs along one axis alone: [n, H, W // 2, C] for axis 2."""
+  """Pool pairs along one axis only: [n, H, W // 2, C] for axis 2."""
   half = x.shape[axis] // 2
   x = lax.slice_in_dim(x, 0, 2 * half, axis=axis)
   x = x.reshape(*x.shape[:axis], half, 2, *x.shape[axis + 1 :])
@@ -135,11 +136,11 @@ def block(
     bias: jax.Array,
     norm: Norm,
 ) -> jax.Array:
-  """Convolve 3x3, normalise, pool 2x2 and apply the LeakyReLU 0.01.
+  """Convolve 3x3, normalise, pool 2x2 and apply LeakyReLU 0.01.
 
-  The pooling goes first and the LeakyReLU, which is increasing, after it: the
-  values are the same and there are four times fewer of them. On a CPU a first
-  block has its own form, equal up to rounding. Reverse mode of any order only.
+  Pooling comes before the LeakyReLU. The LeakyReLU is increasing, so the values
+  are the same, and there are four times fewer of them. On a CPU a first block
+  has a separate form, equal up to rounding. Reverse mode of any order only.
 
   Args:
     x: [n, H, W, Cin].
@@ -158,12 +159,12 @@ def block(
 
 
 def _first_block(x, kernel, scale, bias):
-  """Normalise the kernel in place of the output, and pool a few images.
+  """Normalise the kernel instead of the output; pool a few images at a time.
 
-  The patches of images of few channels are short. The statistics of the output
-  follow from their covariance, which depends on the images alone and is the
-  same in all inner steps; the output has no gradient but through the pool. A
-  few images at a time, the outputs stay in the cache of a core.
+  Images of few channels have short patches. The statistics of the output follow
+  from the patches' covariance, which depends on the images only and is the same
+  in all inner steps. The output has a gradient only through the pool. For a few
+  images at a time, the outputs stay in a core's cache.
   """
   window, features = kernel.shape[:2], kernel.shape[3]
   rows = convolution.patches(x, window)
@@ -171,7 +172,7 @@ def _first_block(x, kernel, scale, bias):
   mean, flat = rows.mean(0), kernel.reshape(-1, features)
   centred = rows - mean
   covariance = centred.T @ centred / len(rows)
-  # Rounding may take a variance of nearly zero below it.
+  # Rounding may make a variance near zero negative.
   variance = jnp.maximum(jnp.sum(flat * (covariance @ flat), axis=0), 0)
   factor = scale * lax.rsqrt(variance + EPSILON)
 
@@ -187,12 +188,12 @@ def _first_block(x, kernel, scale, bias):
 
 
 class Convolution(nn.Module):
-  """Convolution of the same size and norm, or a whole pooled block.
+  """A convolution of the same size with a norm, or a whole pooled block.
 
   Attributes:
-    width: its channels.
+    width: number of channels.
     norm: see `Conv4`.
-    window: its height and width, odd.
+    window: height and width of the kernel, odd.
     pooled: whether it is a `block`.
   """
 
@@ -215,9 +216,9 @@ class Convolution(nn.Module):
 
 
 def head(way: int | None, features: jax.Array) -> jax.Array:
-  """Apply a linear layer "head" to features [n, d]; none for way None.
+  """Apply a linear layer "head" to features [n, d]; way=None returns them.
 
-  Called within the `__call__` of a module.
+  Call it within the `__call__` of a module.
   """
   if way is None:
     return features
@@ -234,8 +235,8 @@ class MLP(nn.Module):
   Meta-Learning" (ICML 2017), section 5.1: two hidden layers of 40.
 
   Attributes:
-    outputs: numbers of the last layer.
-    widths: those of the hidden layers.
+    outputs: number of outputs.
+    widths: widths of the hidden layers.
   """
 
   outputs: int
@@ -243,7 +244,7 @@ class MLP(nn.Module):
 
   @nn.compact
   def __call__(self, examples: jax.Array) -> jax.Array:
-    """Map [n, ...], taken as one row of numbers each, to [n, outputs]."""
+    """Map [n, ...], flattened, to [n, outputs]."""
     x = examples.reshape(examples.shape[0], -1)
     for i, width in enumerate(self.widths):
       x = nn.relu(nn.Dense(width, name=f"hidden_{i}")(x))
@@ -251,19 +252,20 @@ class MLP(nn.Module):
 
 
 class Conv4(nn.Module):
-  """Four blocks and a linear head.
+  """Four convolutional blocks and a linear head.
 
   Blocks of 3x3 convolution, norm, LeakyReLU 0.01 and 2x2 max-pool: Vinyals et
   al., "Matching Networks" (2016), with the LeakyReLU of Antoniou et al., "How
   to train your MAML" (2019).
 
   Attributes:
-    way: the number of classes, and of logits; None leaves the head out.
-    width: the channels of every block.
-    norm: "batch": statistics of the current batch over examples and space,
-      with a learnable scale and bias, nothing carried; mixes the examples of a
-      task. "group": the largest number of groups up to 8 that divides the
-      width; "none": a bias only. The last two treat every example alone.
+    way: number of classes, and of logits; None omits the head.
+    width: channels of every block.
+    norm: "batch" uses statistics of the current batch over examples and space,
+      with a learnable scale and bias, and carries nothing; it mixes the
+      examples of a task. "group" uses the largest number of groups up to 8 that
+      divides the width. "none" has a bias only. The last two treat every
+      example separately.
   """
 
   way: int | None
@@ -288,11 +290,11 @@ class Conv1D(nn.Module):
   Convolutions along time, norms and the mean over time before a linear head:
   Wang, Yan and Oates, "Time Series Classification from Scratch with Deep Neural
   Networks" (IJCNN 2017), section 2.2, with the four poolings of Conv4. A series
-  is an image of one row, so that the convolutions are those of images.
+  is an image of one row, so the convolutions are those of images.
 
   Attributes:
-    way: the number of classes, and of logits; None leaves the head out.
-    width: the channels of every block.
+    way: number of classes, and of logits; None omits the head.
+    width: channels of every block.
     norm: see `Conv4`.
   """
 
@@ -314,7 +316,7 @@ class Residual(nn.Module):
   """Three 3x3 convolutions and a shortcut of 1x1, their sum pooled.
 
   Attributes:
-    width: its channels.
+    width: number of channels.
     norm: see `Conv4`.
   """
 
@@ -331,7 +333,7 @@ class Residual(nn.Module):
       if i:
         x = nn.leaky_relu(x, _RESIDUAL_SLOPE)
       x = Convolution(self.width, self.norm, name=f"conv_{i}")(x)
-    # The LeakyReLU increases: after the pool it has fewer numbers to do.
+    # The LeakyReLU is increasing, so it can follow the pool: fewer numbers.
     return nn.leaky_relu(max_pool(x + shortcut), _RESIDUAL_SLOPE)
 
 
@@ -341,12 +343,12 @@ class ResNet12(nn.Module):
   Oreshkin, Rodriguez and Lacoste, "TADAM" (NeurIPS 2018), with the channels and
   the LeakyReLU 0.1 of Lee et al., "Meta-Learning with Differentiable Convex
   Optimization" (MetaOptNet, CVPR 2019), section 4.1. Their dropout, DropBlock
-  and weight decay are left out: here noise regularises.
+  and weight decay are left out: here the noise regularises.
 
   Attributes:
-    way: the number of classes, and of logits; None leaves the head out.
-    width: channels of the first block; those of the others are 2.5, 5 and 10
-      times as many (64, 160, 320 and 640 in the literature).
+    way: number of classes, and of logits; None omits the head.
+    width: channels of the first block; the others have 2.5, 5 and 10 times as
+      many (64, 160, 320 and 640 in the literature).
     norm: see `Conv4`.
   """
 
@@ -372,12 +374,15 @@ def mlp(
     widths: tuple[int, ...] = (40, 40),
     input_shape: tuple[int, ...] = (1, 1, 1),
 ) -> model_lib.Model:
-  """Build an `MLP`, of matrix products only.
+  """Build an `MLP`, which consists of matrix products only.
 
   Args:
-    outputs: the number of classes, or of numbers to predict.
-    widths: those of the hidden layers.
-    input_shape: of an example, of any one to three axes: it is flattened.
+    outputs: number of classes, or of targets.
+    widths: widths of the hidden layers.
+    input_shape: shape of one example, with one to three axes; it is flattened.
+
+  Returns:
+    The network, `Model`, with outputs float32 [n, outputs].
 
   Examples:
     >>> import jax
@@ -401,12 +406,14 @@ def conv4(
   """Build a `Conv4` of any width.
 
   Args:
-    way: the number of classes; None for no head, so that the outputs are the
-      features [n, d] that metric learners compare, d = (H // 16) (W // 16)
-      width.
+    way: number of classes; None omits the head: the outputs are the features
+      [n, d] that metric learners compare, d = (H // 16) (W // 16) width.
     width: channels of every block (64 in the literature).
     norm: "batch", "group" or "none".
     input_shape: (H, W, C), at least 16x16 pixels.
+
+  Returns:
+    The network, `Model`, with outputs float32 [n, way] or [n, d].
 
   Raises:
     ValueError: an unknown norm, or images that are too small.
@@ -420,7 +427,7 @@ def resnet12(
     norm: Norm = "batch",
     input_shape: tuple[int, ...] = (84, 84, 3),
 ) -> model_lib.Model:
-  """Build a `ResNet12`; arguments and errors of `conv4`."""
+  """Build a `ResNet12`; arguments and errors as in `conv4`, d = 10 width."""
   return _convolutional(ResNet12(way, width, norm), input_shape)
 
 
@@ -430,13 +437,16 @@ def conv1d(
     norm: Norm = "batch",
     input_shape: tuple[int, ...] = (128, 1),
 ) -> model_lib.Model:
-  """Build a `Conv1D`, convolutions along time.
+  """Build a `Conv1D`, with convolutions along time.
 
   Args:
-    way: the number of classes; None for no head: features [n, width].
+    way: number of classes; None omits the head: features [n, width].
     width: channels of every block.
     norm: "batch", "group" or "none".
     input_shape: (time, channels), at least 16 steps.
+
+  Returns:
+    The network, `Model`, with outputs float32 [n, way] or [n, width].
 
   Raises:
     ValueError: an unknown norm, or series that are too short.
@@ -457,7 +467,7 @@ def _convolutional(
         f"{expected}, at least {least} along each axis but the last, for"
         f" {BLOCKS} poolings by 2; mlp takes any example",
     )
-  # Whether it mixes is known: no second of trying it.
+  # mixes_examples is known here, so testing it would waste a second.
   return model_lib.from_flax(module, input_shape)._replace(
       mixes_examples=module.norm == "batch"
   )
@@ -478,16 +488,16 @@ def by_name(
   """Build a network of the library.
 
   Args:
-    network: its settings.
+    network: its options.
     outputs: number of logits; None for features (not of an mlp).
-    input_shape: of one example.
+    input_shape: shape of one example.
 
   Raises:
-    ValueError: no features of an mlp, or a shape that the network cannot take.
+    ValueError: an mlp without outputs, or a shape that the network cannot take.
   """
   if network.name == "mlp":
     if outputs is None:
-      raise ValueError("an mlp has no features of its own: give its outputs")
+      raise ValueError("outputs=None with an mlp: expected a number of outputs")
     return mlp(outputs, network.widths, input_shape)
   build = _CONVOLUTIONS[network.name]
   return build(outputs, network.width, network.norm, input_shape)

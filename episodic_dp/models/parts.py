@@ -1,13 +1,13 @@
 """Parts of a network's parameters: masks, names, public starts, and files.
 
-A network that learned elsewhere is a start: either all of it is trained
-further, or only a few of its numbers. Only the trained part is among the
-parameters that a learner sees, so that only that is differentiated, clipped,
-noised and stored: noise of a given multiplier has a norm that grows with the
-root of the number of parameters.
+A network that was trained elsewhere is a start: either all of its weights are
+trained further, or only a few of them. A learner sees the trained part only, so
+that only this part is differentiated, clipped, noised and stored. Noise of a
+given multiplier has a norm that grows with the root of the number of
+parameters.
 
-The start is taken as public: the guarantee of the run that begins with it does
-not cover the data that the start was learned from.
+The start is assumed to be public: the run's guarantee does not cover the data
+that the start was trained on.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ from episodic_dp.models import model as model_lib
 from episodic_dp.output import files
 
 Params = Any
-Mask = Any  # A tree like the parameters, of bool.
+Mask = Any  # A tree of bool like the parameters.
 Weights = Mapping[str, np.ndarray]
 SUFFIXES = (".npz", ".safetensors")
 SHIPPED = ("glyphs",)
@@ -50,12 +50,12 @@ _NONE = {
         " as maml"
     ),
 }
-"""What a network lacks where nothing would be trained, and a way out."""
+"""Missing parts that leave nothing to train, each with a remedy."""
 _NORM = ("scale", "bias", "offset")
 
 
 def split(params: Params, mask: Mask) -> tuple[Params, Params]:
-  """Split into (where the mask holds, the rest), None elsewhere."""
+  """Split into (leaves with a true mask, the rest), None elsewhere."""
   chosen = jax.tree.map(lambda m, p: p if m else None, mask, params)
   rest = jax.tree.map(lambda m, p: None if m else p, mask, params)
   return chosen, rest
@@ -74,8 +74,8 @@ def merge(chosen: Params, rest: Params) -> Params:
 def norms(params: Params) -> Mask:
   """Return the mask of the affine parameters of normalisation layers.
 
-  A layer with an array "scale" normalises: its "scale" and its "bias" (in
-  Haiku's own layers "offset") are what it multiplies by and adds.
+  A layer with an array "scale" is a normalisation layer. Its "scale" and its
+  "bias" ("offset" in Haiku's own layers) are affine parameters.
   """
   names = by_name(params)
 
@@ -97,8 +97,8 @@ def head(params: Params, name: str) -> Mask:
   )
   if not any(jax.tree.leaves(mask)):
     raise ValueError(
-        f"head {name!r} names none of the network's parameters"
-        f" {sorted(by_name(params))}: give the name of its last layer"
+        f"head={head!r}: expected the name of the network's last layer, one of"
+        f" {sorted(by_name(params))}"
     )
   return mask
 
@@ -121,11 +121,11 @@ def by_name(params: Params) -> dict[str, Any]:
 
 
 def of_names(params: Params, values: Mapping[str, Any]) -> Params:
-  """Return a tree like the parameters, None for a name without a value.
+  """Return a tree like the parameters, None for names without a value.
 
   Args:
     params: arrays, or their shapes.
-    values: name (`by_name`) -> what takes the place of that leaf.
+    values: name (`by_name`) -> new value of that leaf.
   """
   return jax.tree_util.tree_map_with_path(
       lambda path, _: values.get(_name(path)), params
@@ -133,7 +133,7 @@ def of_names(params: Params, values: Mapping[str, Any]) -> Params:
 
 
 def _head_names(params: Params, name: str) -> set[str]:
-  """Return the names of the arrays in "head", if any."""
+  """Return the names of the arrays in the head, if any."""
   return {
       _name(path)
       for path, _ in jax.tree_util.tree_leaves_with_path(params)
@@ -153,25 +153,25 @@ def start_from(
     head: str = "head",
     source: str = "the start",
 ) -> model_lib.Model:
-  """Return a network that begins with given weights.
+  """Return a network that starts with given weights.
 
-  The layer `head` is trained whatever `trained` says. It begins as the weights
-  have it where they fit, and is drawn by `init` otherwise; a network without
-  such a layer (of a metric learner) has its features trained alone.
+  The layer `head` is always trained. It starts with the given weights if they
+  fit, and is initialised by `init` otherwise. In a network without this layer
+  (of a metric learner) only features are trained.
 
   Args:
     model: the network.
-    weights: by name, as `read_weights` gives them; public.
+    weights: name -> array, as from `read_weights`; public.
     trained: "all"; "scale_shift", the scale and the shift of the norms (FiLM);
       "low_rank", a product of two factors that is added to every kernel (LoRA);
-      "head", nothing else.
-    rank: of "low_rank", at least 1; that of a smaller kernel is its own.
+      "head", the head only.
+    rank: of "low_rank", at least 1; smaller kernels have at most full rank.
     head: the name of the last layer, at the top of the parameters.
-    source: what the weights are called in a message.
+    source: name of the weights in messages.
 
   Returns:
-    The Model of the trained part; the parameters that are frozen are None in
-    its tree, and its `whole` gives all of the network.
+    The Model of the trained part. Frozen parameters are None in its tree, and
+    its `whole` returns all parameters of the network.
 
   Raises:
     ValueError: the weights do not fit, or nothing would be trained; one
@@ -197,7 +197,7 @@ def start_from(
     chosen = own_head
   if not chosen:
     reason = _NONE[trained].format(head=head)
-    raise ValueError(f"trained={trained!r} and the network has no {reason}")
+    raise ValueError(f"trained={trained!r}: the network has no {reason}")
   kernels = sorted(chosen) if trained == "low_rank" else []
   frozen = {name: a for name, a in start.items() if name not in moving}
   draw = model.init
@@ -225,10 +225,10 @@ def start_from(
 def _factors(
     key: jax.Array, shape: tuple[int, ...], rank: int
 ) -> dict[str, jax.Array]:
-  """Return the factors of what is added to a kernel of a shape.
+  """Return the factors of a low-rank update of a kernel.
 
-  Hu et al., "LoRA" (ICLR 2022), section 4.1: "down" is random, and "up" zero,
-  so that the first network is the start. A kernel is taken as a matrix
+  Hu et al., "LoRA" (ICLR 2022), section 4.1: "down" is random and "up" zero, so
+  that the initial network is the start. A kernel is treated as a matrix
   [entries, outputs].
   """
   rows, columns = math.prod(shape[:-1]), shape[-1]
@@ -259,8 +259,9 @@ def write_weights(path: str | os.PathLike[str], params: Any) -> None:
 
   Args:
     path: ends in .npz or .safetensors.
-    params: nested dictionaries of arrays, whose names ("block_0/kernel") the
-      file has; those of a run with frozen weights go through `Model.whole`.
+    params: nested dictionaries of arrays. The file has their names
+      ("block_0/kernel"). For a run with frozen weights pass them through
+      `Model.whole` first.
 
   Raises:
     ValueError: another ending.
@@ -268,7 +269,7 @@ def write_weights(path: str | os.PathLike[str], params: Any) -> None:
   path = pathlib.Path(path)
   _validate.one_of("ending of the weights", path.suffix, SUFFIXES)
   arrays = {
-      name: np.asarray(leaf, order="C")  # A scalar stays one.
+      name: np.asarray(leaf, order="C")  # Keeps a scalar a scalar.
       for name, leaf in by_name(params).items()
   }
   with files.replacing(path) as place:
@@ -276,7 +277,7 @@ def write_weights(path: str | os.PathLike[str], params: Any) -> None:
       with open(place, "wb") as out:
         np.savez(out, **arrays)  # type: ignore[arg-type]
     else:
-      # Not `save_file`, whose errors of a full disk are no OSError.
+      # Not `save_file`: on a full disk its error is not an OSError.
       place.write_bytes(safetensors.numpy.save(arrays))
 
 
@@ -293,8 +294,11 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
       library ships for grey images and `conv4` of width 32 without a head
       (`python -m experiments.starts` makes it from generated data alone).
 
+  Returns:
+    Name -> array, such as "block_0/kernel" -> float32 [kh, kw, Cin, Cout].
+
   Raises:
-    ValueError: there is none, it cannot be read, or holds no arrays; one
+    ValueError: the file does not exist, cannot be read or holds no arrays; one
       sentence.
   """
   path = shipped(path) if path in SHIPPED else pathlib.Path(path)
@@ -304,28 +308,28 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
       with np.load(path, allow_pickle=False) as found:
         return {name: found[name] for name in found.files}
     return safetensors.numpy.load_file(path)
-  except Exception as e:  # Either library raises many types for damaged files.
-    # Not NumPy's text, which advises to trust a file of Python objects.
+  except Exception as e:  # Both libraries raise many types for damaged files.
+    # NumPy's own text advises to trust a file of Python objects.
     raise ValueError(
         f"the weights {path} cannot be read ({type(e).__name__}): give a file"
-        " of arrays that numpy.savez or safetensors wrote"
+        " of arrays written by numpy.savez or safetensors"
     ) from e
 
 
 def fitted(
     weights: Weights, params: Any, source: str, head: str = ""
 ) -> dict[str, np.ndarray]:
-  """Return the arrays of a network, as its own dtypes.
+  """Return the arrays of a network in its dtypes.
 
-  Those of its head, where that has a name, are left out unless all of them are
-  there and fit: tasks of other classes have another head.
+  The arrays of its `head`, if it is named, are left out unless all of them
+  exist and fit: tasks of other classes have another head.
 
   Raises:
-    ValueError: one is missing, of another shape, no float or not finite, or of
-      a name that the network does not have; one sentence.
+    ValueError: an array is missing, has another shape, is not a finite float,
+      or has a name that the network lacks; one sentence.
   """
   shapes, own_head = by_name(params), _head_names(params, head)
-  found = {  # But for the head of a network that had one.
+  found = {  # Without the head if the network has none.
       name: array
       for name, array in weights.items()
       if name in shapes or head not in name.split("/")[:-1]
@@ -339,7 +343,7 @@ def fitted(
   if others := sorted(found.keys() ^ shapes.keys()):
     raise ValueError(
         f"{source} and the network differ in {', '.join(others[:4])}: give"
-        f" weights by the names of the network, {', '.join(sorted(shapes)[:4])}"
+        f" weights with the network's names, {', '.join(sorted(shapes)[:4])}"
     )
   result = {}
   for name, shape in shapes.items():
@@ -351,7 +355,7 @@ def fitted(
           f" network as {shape.dtype}{list(shape.shape)}: give weights of this"
           " network, or the network of these weights (config.model.width, norm)"
       )
-    with np.errstate(over="ignore"):  # Infinity is found below.
+    with np.errstate(over="ignore"):  # The check below finds infinity.
       result[name] = np.asarray(array, shape.dtype)
     if not np.isfinite(result[name]).all():
       raise ValueError(
@@ -361,7 +365,7 @@ def fitted(
 
 
 def digest(weights: Weights) -> str:
-  """Return SHA-256 over names, dtypes, shapes and bytes, in any file form."""
+  """Return SHA-256 over names, dtypes, shapes and bytes, in any file format."""
   total = hashlib.sha256()
   for name in sorted(weights):
     array = np.ascontiguousarray(weights[name])

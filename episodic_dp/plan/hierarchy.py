@@ -1,8 +1,8 @@
-"""The universe of records as a tree of partitions (public sizes).
+"""The hierarchy of a data set: a tree of units whose sizes are public.
 
 A hierarchy has named levels. Units of the first level are the primary sampling
-units; units of the last level are the examples ("leaves"). Only the *sizes* are
-kept here, and they are public; the examples themselves live in a `Dataset`.
+units. Units of the last level are the examples ("leaves"). Only the *sizes* are
+stored here, and they are public. The examples themselves are in a `Dataset`.
 
 Units of a level are numbered in tree order: the children of unit u are
 consecutive, and come before the children of unit u + 1.
@@ -30,7 +30,7 @@ class Hierarchy:
   """A tree of partitions; build it with one of the `from_` constructors.
 
   Attributes:
-    levels: the names of the levels, primary units first, examples last.
+    levels: names of the levels, primary units first, examples last.
     sizes: for a regular hierarchy, the number of children at each level
       (computed, never stored); None when ragged.
     offsets: for a ragged hierarchy, one int64 array per level: the children of
@@ -38,20 +38,20 @@ class Hierarchy:
       None when regular.
     leaf_rows: int32[leaves], the row of the data arrays of each leaf, or None
       when leaf i is row i.
-    copies: whether units of different primary units may be the same record (or
-      class, patient, ...); then the levels below have a guarantee only where
-      `most_copies` counts.
-    most_copies: for each level, the most primary units that hold one same
-      record (or class, ...) of that level: 1 for the primary level, 0 where
-      nothing is known; None for a hierarchy without such counts. Neighbours
-      differ by the record in every primary unit that holds it; who holds what
-      is public, and no primary unit holds a record twice. Levels cross where a
-      patient, say, has images of several diagnoses: below the diagnoses one
-      patient is several units, and `most_copies` is (1, their number, 1).
+    copies: whether several primary units may hold the same record (or class,
+      patient, ...). A lower level then has a guarantee only if `most_copies`
+      gives its count.
+    most_copies: for each level, the largest number of primary units that hold
+      the same record (or class, ...): 1 for the primary level, 0 if unknown;
+      None without counts. Neighbours then differ in every primary unit that
+      holds the record. Which units hold it is public, and no primary unit
+      holds it twice. Levels cross if, for example, one patient has images of
+      several diagnoses. The patient is then one unit below each diagnosis, and
+      `most_copies` is (1, number of diagnoses, 1).
     names: names of the units of each level, for messages, or None.
-    units_from_records: the units above the leaves are those that hold one, and
-      nothing else says which there are: guarantees then assume that a unit
-      stays when its last leaf leaves.
+    units_from_records: whether the units above the leaves are listed only by
+      their records. Guarantees then assume that a unit stays when its last
+      leaf is removed.
   """
 
   levels: tuple[str, ...]
@@ -96,12 +96,12 @@ class Hierarchy:
     """Raise PlanError unless the counts are possible."""
     if not self.copies:
       raise errors.PlanError(
-          f"most_copies {counts} is only for a hierarchy with copies=True:"
-          " elsewhere no record recurs"
+          f"most_copies={counts}: expected None with copies=False, where no"
+          " record recurs; set copies=True"
       )
     if len(counts) != self.depth or counts[0] != 1:
       raise errors.PlanError(
-          f"most_copies {counts} needs one number for each of the levels"
+          f"most_copies={counts}: expected one number for each of the levels"
           f" {self.levels}, the first of them 1"
       )
     for count in counts:
@@ -125,12 +125,12 @@ class Hierarchy:
     """Build from nested sizes: `[[4, 2, 3], [4, 5]]` has 2, 5 and 18 units.
 
     Args:
-      sizes: nested lists, as deep as `levels` is long less one, of the number
-        of leaves in each ultimate sampling unit (a plain int for one level); 0
-        or an empty list is an empty unit.
+      sizes: nested lists with the number of leaves of each unit right above the
+        leaves, nested one level less than `levels` has names (a plain int for
+        one level). 0 or an empty list is an empty unit.
       levels: names, primary units first.
-      copies: as for `regular`, and so is the next.
-      most_copies: level -> count.
+      copies: as in `regular`.
+      most_copies: as in `regular`.
 
     Raises:
       PlanError: depths differ between branches, or a size is not a whole
@@ -150,13 +150,13 @@ class Hierarchy:
     for name in levels[:-1]:
       if not all(plain.is_list(unit) for unit in layer):
         raise errors.PlanError(
-            f"sizes at level '{name}' are no lists: nest lists"
+            f"sizes at level '{name}' are not lists: nest lists"
             f" {len(levels) - 1} deep for the levels {levels}, with whole"
             " numbers innermost"
         )
       offsets.append(_offsets([len(unit) for unit in layer]))
       layer = [child for unit in layer for child in unit]
-    # Cut to what is too large already, so that the sum does not overflow.
+    # Limited, so that the sum does not overflow: larger trees are refused.
     offsets.append(_offsets([
         min(_validate.count("size", unit), MAX_LEAVES + 1) for unit in layer
     ]))
@@ -176,23 +176,23 @@ class Hierarchy:
       units: Iterable[Any] | None = None,
       crossing: str | None = None,
   ) -> "Hierarchy":
-    """Build from label arrays: row i of the data lies in the units it names.
+    """Build from label arrays: the labels of row i name the units that hold it.
 
     Args:
       labels: level name -> array [rows] of labels (integers or strings),
-        primary level first. A label is taken inside its parent: character 3 of
-        two alphabets is two units.
+        primary level first. A label is unique only within its parent:
+        character 3 of two alphabets is two units.
       leaf: the name of the last level, one leaf per row.
       units: the public list of all units, each as the tuple of its labels,
         primary level first: `[("Greek", 1), ("Greek", 2), ("Thai",)]`. A unit
-        brings those above it along, and one label may stand for the tuple of
-        it. A unit without a row is an empty unit: it is drawn like any other
-        and gives nothing. Where None is given, the units are those that occur
-        in the labels, and every guarantee assumes that they are all there are.
-      crossing: the second level, where equal labels in several primary units
-        name one unit: a patient with images of several diagnoses. The guarantee
-        for that level then covers the patient in all of them. Nothing changes
-        where no label occurs twice.
+        implies the units above it. A primary unit may be given as its label
+        alone. A unit without a row is an empty unit: it is sampled like any
+        other and contributes nothing. None takes the units that occur in the
+        labels, and every guarantee then assumes that there are no others.
+      crossing: the second level, if equal labels in several primary units name
+        one unit, such as a patient with images of several diagnoses. The
+        guarantee for that level then covers the patient in all of them. Without
+        a label that recurs this changes nothing.
 
     Raises:
       PlanError: no arrays, arrays that are not vectors of one length, NaN, or
@@ -212,9 +212,9 @@ class Hierarchy:
     if crossing is not None:
       if len(levels) < 3 or crossing != levels[1]:
         raise errors.PlanError(
-            f"crossing='{crossing}' must be the second of three levels or more,"
-            f" and the levels are {levels}: put what crosses it above it and"
-            " nothing between"
+            f"crossing='{crossing}': expected the second of three levels or"
+            f" more, and the levels are {levels}; put the level that it crosses"
+            " directly above it"
         )
       most = int(np.unique(names[1], return_counts=True)[1].max())
     in_order = (order == np.arange(order.size)).all()
@@ -243,15 +243,15 @@ class Hierarchy:
       sizes: children per unit, level by level: `(400_000, 5, 2)` is 400 000
         primary units of 5 classes of 2 examples.
       levels: names, primary units first.
-      copies: leaves of different primary units may be the same record, as in
-        synthetic participants cut from shared classes.
-      most_copies: with copies, level -> the most primary units that hold one
-        same record of that level, a public count. Levels that are not named
-        have no guarantee.
+      copies: whether leaves of different primary units may be the same record,
+        as in synthetic participants built from shared classes.
+      most_copies: with copies, level -> the largest number of primary units
+        that hold the same record of that level, a public count. Levels that are
+        not named have no guarantee.
 
     Raises:
-      PlanError: a size below 1, more than 2^31 - 1 leaves, or a count that is
-        not possible.
+      PlanError: a size below 1, more than 2^31 - 1 leaves, or an impossible
+        count.
 
     Examples:
       >>> from episodic_dp import plan
@@ -288,7 +288,7 @@ class Hierarchy:
     return self.copies and (counts is None or counts[-1] != 1)
 
   def level_index(self, level: str) -> int:
-    """Find the position (from 0) of a level; PlanError names the known ones."""
+    """Return the position (from 0) of a level; PlanError lists all levels."""
     if level not in self.levels:
       raise errors.PlanError(
           f"unknown level '{level}': the hierarchy has {self.levels}"
@@ -305,7 +305,7 @@ class Hierarchy:
   def child_counts(self, level: int) -> np.ndarray:
     """Count the level's units inside each unit of the level above.
 
-    For a regular hierarchy the one count that holds for all, as int64[1].
+    For a regular hierarchy return the one count that holds for all: int64[1].
     """
     if self.sizes is not None:
       return np.asarray([self.sizes[level]], np.int64)
@@ -313,7 +313,7 @@ class Hierarchy:
     return np.diff(self.offsets[level])
 
   def parents(self, level: int) -> np.ndarray:
-    """Give the unit above each: int64[units of the level] (ragged only)."""
+    """Return the unit above each unit: int64[units], ragged trees only."""
     counts = self.child_counts(level)
     return np.repeat(np.arange(counts.size), counts)
 
@@ -323,12 +323,12 @@ class Hierarchy:
     """Find the first child and the number of children of units.
 
     Args:
-      level: of the children.
+      level: position of the children's level.
       parents: integers, units of the level above (0 for the first level).
-      xp: numpy or jax.numpy, whose arrays these are.
+      xp: `numpy` or `jax.numpy`, the library that computes.
 
     Returns:
-      The numbers of the first children and the counts, both like `parents`.
+      The numbers of the first children and the counts, shaped like `parents`.
     """
     if self.sizes is not None:
       size = self.sizes[level]
@@ -338,18 +338,18 @@ class Hierarchy:
     return offsets[parents], offsets[parents + 1] - offsets[parents]
 
   def fitting(self, least: Sequence[int]) -> "Hierarchy":
-    """Give the tree of the units that fill a task: for public data only.
+    """Return the tree of the units that can fill a task: for public data only.
 
-    Where privacy is at stake a unit that is too small must stay, or its
-    neighbours would be drawn at other rates than are accounted.
+    Private data keep their small units. Without them a neighbour's units would
+    be sampled at other rates than the accounted ones.
 
     Args:
       least: level -> its fewest units in a unit of the level above, from the
         first level on.
 
     Returns:
-      The tree, whose `leaf_rows` are rows of the same data; the whole tree
-      where nothing is left.
+      The tree, whose `leaf_rows` are rows of the same data; the whole tree if
+      no unit would remain.
     """
     if self.offsets is None:
       return self
@@ -382,11 +382,11 @@ class Hierarchy:
     )
 
   def same_tree(self, other: "Hierarchy") -> bool:
-    """Say whether both have the same levels, sizes and copies.
+    """Return whether both have the same levels, sizes and copies.
 
-    `leaf_rows` and `names` are not compared: nothing is accounted by them.
+    `leaf_rows` and `names` are not compared: no guarantee depends on them.
     """
-    # Level by level: where all levels above agree, one count may stand for all.
+    # Compare level by level: one count may describe all units of a level.
     return self is other or (
         self.levels == other.levels
         and self.copies == other.copies
@@ -398,7 +398,7 @@ class Hierarchy:
     )
 
   def __str__(self) -> str:
-    """Write "8000 participant > 64000 glyph > 320000 drawing"."""
+    """Format as "8000 participant > 64000 glyph > 320000 drawing"."""
     return " > ".join(
         f"{self.num_units(k)} {level}" for k, level in enumerate(self.levels)
     )
@@ -433,7 +433,7 @@ class Hierarchy:
 def _counts_of(
     levels: tuple[str, ...], most_copies: Mapping[str, int] | None
 ) -> tuple[int, ...] | None:
-  """List one count per level, 0 for those that are not named."""
+  """Return one count per level, 0 for levels that are not named."""
   if most_copies is None:
     return None
   for name, count in most_copies.items():
@@ -449,10 +449,10 @@ def _offsets(counts: Sequence[int] | np.ndarray) -> np.ndarray:
 def _check_levels(levels: tuple[str, ...]) -> None:
   if not levels or len(set(levels)) != len(levels):
     raise errors.PlanError(
-        f"level names {levels}: expected one name or more, all distinct"
+        f"levels={levels}: expected one name or more, all distinct"
     )
   for name in levels:
-    # Names of levels are in tables, pictures and the names of files.
+    # Level names appear in tables, pictures and file names.
     if (
         not isinstance(name, str)
         or name in ("", "episode")
@@ -467,13 +467,13 @@ def _check_levels(levels: tuple[str, ...]) -> None:
 
 # Trees from label arrays ------------------------------------------------------
 
-# Which units there are must not follow from the records: a unit whose last
-# record leaves would leave with it, and change how often all others are drawn.
-# So the units can be declared, and one without a record is an empty unit.
+# If the list of units followed from the records, a unit would disappear with
+# its last record and change the sampling rates of all others. So units can be
+# declared, and a declared unit without a record is an empty unit.
 
 
 def _label_arrays(labels: Mapping[str, Any]) -> dict[str, np.ndarray]:
-  """Return the labels of each level, checked: vectors of one length."""
+  """Return the labels of each level as vectors of one length, checked."""
   arrays = {name: np.asarray(array) for name, array in labels.items()}
   if not arrays:
     raise errors.PlanError("from_labels needs at least one label array")
@@ -492,7 +492,7 @@ def _label_arrays(labels: Mapping[str, Any]) -> dict[str, np.ndarray]:
 def _sort_rows(
     arrays: Mapping[str, np.ndarray], units: Iterable[Any] | None
 ) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
-  """Sort rows into the units that they name.
+  """Sort rows into the units that their labels name.
 
   Args:
     arrays: level name -> labels [rows], primary level first.
@@ -503,12 +503,12 @@ def _sort_rows(
     units; and int32[rows], the row of each leaf.
 
   Raises:
-    PlanError: a unit that is none, or a row in a unit that is not declared.
+    PlanError: an invalid unit, or a row in a unit that is not declared.
   """
   rows = next(iter(arrays.values())).size
   paths = [_path(unit, len(arrays)) for unit in units or ()]
   paths.sort(key=len, reverse=True)
-  # The unit at the level above of each row, and then of each declared path.
+  # For each row, then for each declared path: its unit at the level above.
   above, held = np.zeros(rows + len(paths), np.int64), 1
   offsets, names = [], []
   for k, (name, array) in enumerate(arrays.items()):
@@ -525,8 +525,8 @@ def _sort_rows(
       path = [f"{n} {a[row].item()!r}" for n, a in arrays.items()][: k + 1]
       raise errors.PlanError(
           f"row {row} of the labels lies in {', '.join(path)}, which is not"
-          " among the declared units: declare it, by a public rule, or leave"
-          " the row out"
+          " among the declared units: declare the unit, by a public rule, or"
+          " leave the row out"
       )
     offsets.append(np.searchsorted(known, np.arange(held + 1) * values.size))
     names.append(values[known % values.size])
@@ -537,7 +537,7 @@ def _sort_rows(
 
 
 def _path(unit: Any, depth: int) -> tuple[Any, ...]:
-  """List the labels that lead to a declared unit."""
+  """Return the labels on the path to a declared unit."""
   several = isinstance(unit, (tuple, list, np.ndarray))
   path = tuple(unit) if several else (unit,)
   if not 1 <= len(path) <= depth:
@@ -549,13 +549,13 @@ def _path(unit: Any, depth: int) -> tuple[Any, ...]:
 
 
 def _declared(name: str, array: np.ndarray, labels: list[Any]) -> np.ndarray:
-  """Return the declared labels of a level, text where its labels are text."""
+  """Return the declared labels of a level, as text if the data's are text."""
   column = np.asarray(labels, None if labels else array.dtype)
   text = array.dtype.kind in "US"
   if column.ndim != 1 or column.dtype.kind not in ("US" if text else "biuf"):
     raise errors.PlanError(
-        f"units name '{name}' {errors.shown(labels[0])} and the labels have"
-        f" {errors.shown(array[0].item())}: use text for both or numbers for"
+        f"units name '{name}' {errors.shown(labels[0])}, but the labels have"
+        f" {errors.shown(array[0].item())}: use text in both or numbers in"
         " both"
     )
   return column

@@ -1,15 +1,15 @@
-"""A private run, described once, and the rules about what has a proof.
+"""The description of a private run, and the rules of what has a proof.
 
-A `Release` holds what is sampled, how, and what is released. Making one checks
-what holds for it as a whole; `Release.check_level` checks what the guarantee of
-one level needs, which may be missing while other levels have one. The proofs
-are in `accounting/README.md`.
+A `Release` holds the data's sizes, the sampling plan and the mechanism. Its
+constructor checks the combination. `Release.check_level` checks the rules for
+the guarantee of one level; a release may have guarantees for some levels only.
+The proofs are in `accounting/README.md`.
 
-`to_dict` writes a release as data for JSON, and `from_dict` reads it back to
-equal objects, floats to the last bit. Every field is written and every field
-must be there: a description that was edited, cut short or written by another
-version is refused. Of a hierarchy only the fields that its guarantee depends on
-are kept: `leaf_rows` (which row of the data a leaf is) and `names` are not.
+`to_dict` writes a release as data for JSON. `from_dict` reads it back to equal
+objects, floats to the last bit. Every field is written and required, so that a
+description that was edited, cut short or written by another version is refused.
+A hierarchy is written without `leaf_rows` and `names`, which affect no
+guarantee.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,19 +32,19 @@ from episodic_dp.plan.mechanism import Mechanism
 
 @dataclasses.dataclass(frozen=True)
 class Release:
-  """The samples and the release of one step; checked when it is made.
+  """The description of one private step; checked on construction.
 
   The sampler and the training step read it in JAX, the accountant in NumPy:
   what is accounted is what is sampled.
 
   Attributes:
     hierarchy: the public sizes of the data.
-    plan: how a step samples them.
-    mechanism: what a step releases: clip unit, clip norm and noise.
+    plan: the sampling of a step.
+    mechanism: clip unit, clip norm and noise of the released vector.
 
   Raises:
     PlanError: the parts contradict one another.
-    UnsoundPlanError: no proof covers them together, at any level.
+    UnsoundPlanError: no proof covers the combination, at any level.
 
   Examples:
     >>> from episodic_dp import plan
@@ -66,14 +66,14 @@ class Release:
     if self.mechanism.noisy_inner_steps and clipping != "fixed":
       raise errors.UnsoundPlanError(
           f"clipping={clipping!r} with noisy inner steps: the proof of"
-          " sample-level training takes fixed clip norms, use clipping='fixed'"
+          " sample-level training needs fixed clip norms; use clipping='fixed'"
       )
     _check_grouped_tasks(self.plan)
     validation.validate(self.hierarchy, self.plan)
     _check_clip_unit(self)
 
   def replace(self, **changes: Any) -> "Release":
-    """Return the release with other parts, checked like any other."""
+    """Return the release with other parts, checked again."""
     return dataclasses.replace(self, **changes)
 
   @property
@@ -83,7 +83,7 @@ class Release:
 
   @property
   def sample_level(self) -> bool:
-    """Return whether examples inside adapted tasks are the clip units."""
+    """Return whether the clip units are examples inside adapted tasks."""
     return (
         self.plan.episode is not None
         and self.mechanism.clip_unit == self.hierarchy.levels[-1]
@@ -97,9 +97,9 @@ class Release:
 
   @property
   def clip_level(self) -> int:
-    """Return the level (from 0) whose units are clip units or lie inside one.
+    """Return the level (from 0) of the clip units, or of units inside one.
 
-    For tasks made of classes this is the class level: several of its units
+    For tasks made from classes this is the class level: several of its units
     share one clip unit.
     """
     if self.mechanism.clip_unit == EPISODE:
@@ -122,14 +122,14 @@ class Release:
 
 
 def _check_grouped_tasks(plan: stages.SamplingPlan) -> None:
-  """Check that tasks are cut out of a fixed number of classes."""
+  """Check that tasks are cut from a fixed number of classes."""
   if plan.episode is None or plan.episode.form == "unit":
     return
   for stage in plan.stages[:-1]:
     if isinstance(stage, (stages.Poisson, stages.RandomAllocation)):
       raise errors.UnsoundPlanError(
-          f"form='{plan.episode.form}' with {stage} for classes: a step gets a"
-          " random number of classes and one class more regroups every task;"
+          f"form='{plan.episode.form}' with {stage} for classes: a step has a"
+          " random number of classes, and one more class regroups every task;"
           " use FixedSize for the class stages, or form='unit'"
       )
 
@@ -140,11 +140,11 @@ def _check_clip_unit(release: Release) -> None:
   unit = release.mechanism.clip_unit
   primary = hierarchy.levels[0]
   if unit != EPISODE:
-    hierarchy.level_index(unit)  # PlanError names the levels.
+    hierarchy.level_index(unit)  # Raises PlanError for an unknown level.
   elif episode is None or episode.form == "unit":
     nearest = primary if episode is not None else hierarchy.levels[-1]
     raise errors.PlanError(
-        "clip_unit 'episode' is for tasks made of drawn classes"
+        "clip_unit='episode': expected tasks made from sampled classes"
         " (form='disjoint' or 'independent'); this plan has "
         + ("no episode" if episode is None else "form='unit'")
         + f": use clip_unit='{nearest}'"
@@ -155,23 +155,23 @@ def _check_clip_unit(release: Release) -> None:
   if unit == task:
     if release.mechanism.noisy_inner_steps:
       raise errors.PlanError(
-          f"inner_noise_multiplier with clip_unit '{unit}': noisy inner steps"
-          " protect examples only where these are clipped one by one; use"
-          f" clip_unit='{examples}', or leave inner_clip_norm and"
-          " inner_noise_multiplier out"
+          f"inner_noise_multiplier with clip_unit='{unit}': noisy inner steps"
+          " protect examples only if these are clipped one by one; use"
+          f" clip_unit='{examples}', or leave out inner_clip_norm and"
+          " inner_noise_multiplier"
       )
   elif unit == examples:
     _check_sample_level(release, task)
   elif episode.form == "unit":
     raise errors.UnsoundPlanError(
-        f"clip_unit '{unit}' lies inside an adapted task and holds several"
-        " examples, which no proof covers: use clip_unit='"
+        f"clip_unit='{unit}': it is inside an adapted task and holds several"
+        " examples, which no proof covers; use clip_unit='"
         f"{task}', or '{examples}' with noisy inner steps"
     )
   else:
     raise errors.UnsoundPlanError(
-        f"clip_unit '{unit}' is not what form='{episode.form}' makes tasks of"
-        " (groups of drawn classes); use clip_unit='episode'"
+        f"clip_unit='{unit}': form='{episode.form}' makes tasks from groups of"
+        " sampled classes; use clip_unit='episode'"
     )
 
 
@@ -182,20 +182,20 @@ def _check_sample_level(release: Release, task: str) -> None:
   unit = mechanism.clip_unit
   if not mechanism.noisy_inner_steps:
     raise errors.UnsoundPlanError(
-        f"clip_unit '{unit}' inside an adapted task is sample-level training,"
-        " whose support examples are protected by noisy inner steps only: set"
+        f"clip_unit='{unit}' inside an adapted task is sample-level training,"
+        " which protects support examples by noisy inner steps only; set"
         " inner_clip_norm, inner_noise_multiplier, inner_steps and"
         f" order='first', or use clip_unit='{task}'"
     )
   if mechanism.order != "first":
     raise errors.UnsoundPlanError(
-        f"order='{mechanism.order}' with clip_unit '{unit}' (second-order"
+        f"order='{mechanism.order}' with clip_unit='{unit}' (second-order"
         " leak): the outer gradient through the inner steps reads the support"
         " examples again, without noise; use order='first'"
     )
   if episode.form == "independent" or release.hierarchy.copies:
     raise errors.UnsoundPlanError(
-        f"clip_unit '{unit}' with form='independent' or in a hierarchy with"
+        f"clip_unit='{unit}' with form='independent' or in a hierarchy with"
         " copies: no proof covers examples that recur as support and as query"
         f" in several tasks of a step; use clip_unit='{task}', or another form"
         " and no copies"
@@ -203,17 +203,17 @@ def _check_sample_level(release: Release, task: str) -> None:
 
 
 def _check_slots(release: Release) -> None:
-  """Check that every class fills all its slots without one example."""
+  """Check that every class still fills its slots after losing one example."""
   hierarchy, stage = release.hierarchy, release.plan.stages[-1]
   last = hierarchy.depth - 1
   counts = hierarchy.child_counts(last)
   fewest = int(counts[counts > 0].min())
   if not isinstance(stage, stages.FixedSize) or fewest <= stage.n:
     raise errors.UnsoundPlanError(
-        f"no guarantee for level '{hierarchy.levels[last]}': {stage} draws all"
-        f" {fewest} examples of a class, so without one of them another moves"
-        " from the query into the support set (the slots must be filled either"
-        f" way); draw FixedSize({max(fewest - 1, 1)}) or fewer"
+        f"no guarantee for level '{hierarchy.levels[last]}': {stage} samples"
+        f" all {fewest} examples of a class, so removing one moves another from"
+        " the query set into the support set (the slots must be filled either"
+        f" way); sample FixedSize({max(fewest - 1, 1)}) or fewer"
     )
 
 
@@ -224,12 +224,12 @@ def _check_copies(release: Release, k: int) -> None:
   stage, episode = plan.stages[0], plan.episode
   most = hierarchy.most_copies[k] if hierarchy.most_copies is not None else 0
   if most == 1:
-    return  # It is at one place, as in any tree.
+    return  # The record is in one primary unit, as in any tree.
   if most == 0:
     raise errors.UnsoundPlanError(
-        f"no guarantee for level '{level}': the same record may sit under"
-        f" several units of level '{primary}' (copies=True), and nothing says"
-        " under how many; count them and set most_copies, or ask for level"
+        f"no guarantee for level '{level}': several units of level '{primary}'"
+        " may hold the same record (copies=True), and their number is not"
+        " given; count them and set most_copies, or ask for level"
         f" '{primary}'"
     )
   if episode is not None and episode.form != "unit":
@@ -238,14 +238,14 @@ def _check_copies(release: Release, k: int) -> None:
   if hierarchy.sizes is None:
     raise errors.UnsoundPlanError(
         f"no guarantee for level '{level}': one {level} is in several {primary}"
-        " units of different sizes, which is proved for tasks across them"
-        f" only; use an episode of form='independent' with classes='{primary}',"
+        " units of different sizes, which is proved only for tasks across"
+        f" them; use an episode of form='independent' with classes='{primary}',"
         f" or put '{level}' above '{primary}'"
     )
   if isinstance(stage, stages.RandomAllocation):
     raise errors.UnsoundPlanError(
-        f"no guarantee for level '{level}': with {stage} the steps at which its"
-        f" copies are used are not independent; use Poisson or FixedSize for"
+        f"no guarantee for level '{level}': with {stage} the steps that use its"
+        " copies are not independent; use Poisson or FixedSize for"
         f" level '{primary}', or ask for that level"
     )
 
@@ -253,14 +253,14 @@ def _check_copies(release: Release, k: int) -> None:
 def _check_crossing(
     release: Release, k: int, episode: stages.Episode
 ) -> None:
-  """Check a unit that several primary units of one task may hold."""
+  """Check a level whose unit may be in several primary units of one task."""
   hierarchy = release.hierarchy
   level, primary = hierarchy.levels[k], hierarchy.levels[0]
   if k > 1:
     raise errors.UnsoundPlanError(
         f"no guarantee for level '{level}': one {level} may be in several"
         f" {primary} units with other levels between, and form="
-        f"'{episode.form}' is proved for the level right below them; use"
+        f"'{episode.form}' is proved only for the level right below them; use"
         f" form='unit', or ask for level '{primary}'"
     )
   if episode.form == "disjoint" and stages.class_level(
@@ -268,16 +268,16 @@ def _check_crossing(
   ):
     raise errors.UnsoundPlanError(
         f"no guarantee for level '{level}': one {level} is in several"
-        f" {primary} units, and form='disjoint' would cut tasks out of its"
-        f" parts; use classes='{primary}', or form='independent'"
+        f" {primary} units, and form='disjoint' would cut tasks from parts of"
+        f" it; use classes='{primary}', or form='independent'"
     )
 
 
 def _check_regrouping(release: Release, k: int) -> None:
-  """Check that a stage draws as many units without one of them.
+  """Check that a stage samples the same number after the loss of one unit.
 
-  Otherwise later tasks would be regrouped: tasks of form "disjoint" are cut out
-  of the drawn classes by position.
+  Otherwise later tasks would be regrouped: tasks of form "disjoint" are cut
+  from the sampled classes by position.
   """
   hierarchy, plan = release.hierarchy, release.plan
   episode, classes = plan.episode, stages.class_level(hierarchy, plan)
@@ -293,14 +293,14 @@ def _check_regrouping(release: Release, k: int) -> None:
     if isinstance(plan.stages[j], stages.All) and below.min() < below.max():
       raise errors.UnsoundPlanError(
           f"no guarantee for level '{hierarchy.levels[k]}': {plan.stages[j]}"
-          f" draws as many of level '{hierarchy.levels[j]}' as the largest unit"
-          " has, so without that one the tasks are regrouped; draw"
+          f" samples as many of level '{hierarchy.levels[j]}' as the largest"
+          " unit has, so removing that unit regroups the tasks; use"
           f" FixedSize({int(below.max())})"
       )
   drawn = sampler_error.capacities(hierarchy, plan)
   block = math.prod(drawn[k + 1 : classes + 1])
   if full and (k > 0 or block % episode.way):
-    # The others draw a multiple of this stage's number: tasks stay whole.
+    # The other units contribute a multiple of this number: tasks stay whole.
     others = math.prod(drawn[:k]) * block
     unit = episode.way // math.gcd(episode.way, others)
     most = (int(counts.min()) - 1) // unit * unit
@@ -308,18 +308,18 @@ def _check_regrouping(release: Release, k: int) -> None:
     if most < 1:
       remedy = f"fewer than {int(counts.min())}, in tasks of a smaller way"
     raise errors.UnsoundPlanError(
-        f"no guarantee for level '{hierarchy.levels[k]}': {stage} draws every"
-        " unit of a family, so without one of them fewer classes are drawn and"
-        f" the tasks are regrouped; draw {remedy}"
+        f"no guarantee for level '{hierarchy.levels[k]}': {stage} samples every"
+        " unit of a family, so removing one leaves fewer classes and regroups"
+        f" the tasks; use {remedy}"
     )
 
 
 # Plain data ------------------------------------------------------------------
 
-# Counts of a ragged hierarchy are held in memory, unit by unit, when read.
+# Reading a ragged hierarchy expands its counts in memory, one per unit.
 _MOST_UNITS = 2**26
 
-# A number, or a number and the count of its repetitions.
+# A number, or a pair (number, repetitions).
 _Run = plain.Whole | tuple[plain.Whole, plain.Whole]
 
 
@@ -330,14 +330,15 @@ class Tree:
   Attributes:
     levels: names of the levels, primary units first.
     sizes: number of children of a unit at each level of a regular hierarchy.
-    child_counts: number of children of every unit above, for each level of a
-      ragged hierarchy; a run of equal numbers may be a pair (number, units).
+    child_counts: for each level of a ragged hierarchy, the number of children
+      of every unit above; equal numbers in a row may be one pair (number,
+      units).
     copies: whether several primary units may hold the same record, as synthetic
       participants do.
-    most_copies: largest number of primary units that hold one same unit of each
-      level, 0 where it is unknown; None for no counts.
+    most_copies: for each level, the largest number of primary units that hold
+      the same unit, 0 if unknown; None without counts.
     units_from_records: whether the list of units follows from the records.
-      Guarantees then assume that a unit stays when its last record leaves.
+      Guarantees then assume that a unit stays when its last record is removed.
   """
 
   levels: tuple[str, ...]
@@ -349,7 +350,7 @@ class Tree:
 
   @classmethod
   def of(cls, tree: Hierarchy) -> "Tree":
-    """Describe a hierarchy."""
+    """Describe a hierarchy as plain data."""
     counts = None
     if tree.offsets is not None:
       counts = tuple(_runs(tree.child_counts(k)) for k in range(tree.depth))
@@ -363,7 +364,7 @@ class Tree:
     )
 
   def build(self) -> Hierarchy:
-    """Return the hierarchy; PlanError where it contradicts itself."""
+    """Build the hierarchy; raises PlanError if the fields contradict."""
     offsets = None
     if self.child_counts is not None:
       offsets = _offsets(self.child_counts)
@@ -416,7 +417,7 @@ def from_dict(data: Mapping[str, Any]) -> Release:
 
 
 def _runs(counts: np.ndarray) -> tuple[_Run, ...]:
-  """Join equal neighbours to one pair (number, how many)."""
+  """Merge equal neighbours into one pair (number, repetitions)."""
   starts = np.flatnonzero(np.append(True, counts[1:] != counts[:-1]))
   lengths = np.diff(np.append(starts, counts.size))
   return tuple(
@@ -430,7 +431,7 @@ def _offsets(levels: Sequence[Sequence[_Run]]) -> tuple[np.ndarray, ...]:
   units, offsets = 1, []
   for k, runs in enumerate(levels):
     pairs = [(run, 1) if isinstance(run, int) else run for run in runs]
-    # Added up as Python's integers, before anything of that size is made.
+    # Python integers: checked before any array of that size is allocated.
     total = sum(times for _, times in pairs)
     below = sum(count * times for count, times in pairs)
     if (

@@ -1,9 +1,9 @@
-"""Numbers of children that the samplers draw, and the error of their draws.
+"""Tables of random counts, and the sampler's distance from the ideal plan.
 
-A Poisson stage draws K ~ Binomial(N, p) children. Its distribution function is
-computed with whole numbers (no rounding that matters), scaled to 2^128 and cut
-where the remaining tail is below 2^-90. A count that is drawn by inverting it
-with 128 random bits differs from the true one by less than `error` in total
+A Poisson stage samples K ~ Binomial(N, p) children. The table of its
+distribution function is computed in whole numbers, scaled to 2^128 and cut
+where the remaining tail is below 2^-90. Inverting the table with 128 random
+bits gives a count whose distribution is within `error` of the true one in total
 variation. Both samplers read these tables and `capacities`; the accountant
 charges `sampling_error`.
 """
@@ -23,8 +23,8 @@ from episodic_dp.plan import stages as stages_lib
 BITS = 128
 TAIL_BITS = 90
 _FRACTION_BITS = 256
-# One uniform number below n < 2^31 from 128 bits is off by at most n / 2^128 in
-# total variation, and each of its values by at most that share.
+# A uniform number below n < 2^31 from 128 bits is off by at most n / 2^128 in
+# total variation, and each of its probabilities by at most that ratio.
 UNIFORM_ERROR = 2.0 ** (31 - BITS)
 
 _RANDOM_COUNT = (stages_lib.Poisson, stages_lib.RandomAllocation)
@@ -36,12 +36,12 @@ class BinomialTable:
 
   Attributes:
     first: the smallest count of the table.
-    thresholds: whole numbers, rising; a number U of 128 random bits draws the
-      count `first + (number of thresholds <= U)`.
-    capacity: the largest count that can be drawn, first + number of thresholds.
+    thresholds: whole numbers, ascending; a number U of 128 random bits gives
+      the count `first + (number of thresholds <= U)`.
+    capacity: the largest possible count, first + number of thresholds.
     error: total variation from the true binomial, tails and rounding included.
-    upper: the true probability of `capacity` or more, where more was cut off.
-    lower: the true probability of `first` or fewer, where fewer were cut off.
+    upper: the true probability of `capacity` or more if more was cut off.
+    lower: the true probability of `first` or fewer if fewer were cut off.
   """
 
   first: int
@@ -54,20 +54,20 @@ class BinomialTable:
 
 @functools.lru_cache(maxsize=4096)
 def binomial_table(n: int, p: float) -> BinomialTable:
-  """Tabulate Binomial(n, p), with p a float taken at its exact value.
+  """Tabulate Binomial(n, p) for the exact value of the float p.
 
   Weights are scaled to 2^256 at the mode and follow the recurrence
-  w(k+1) = w(k) (n-k) p / ((k+1) (1-p)) away from it, where each division loses
-  less than one unit; the products of ratios are below one, so that losses do
-  not grow: over at most 2^20 entries a cumulated weight is off by less than
-  2^-216 of the total.
+  w(k+1) = w(k) (n-k) p / ((k+1) (1-p)) away from it. Each division loses less
+  than one unit. The products of ratios are below one, so losses do not grow:
+  over at most 2^20 entries a cumulative weight is off by less than 2^-216 of
+  the total.
   """
   if p >= 1 or n == 0:
     return BinomialTable(n, (), n, 0.0)
   exact = fractions.Fraction(p)
   up, down = exact.numerator, exact.denominator - exact.numerator
   mode = min(n, int((n + 1) * exact))
-  # Below the mode the failures, n - k of them, follow the same recurrence.
+  # Below the mode the n - k failures follow the same recurrence.
   below = _weights_above(n, n - mode, down, up)
   weights = [*reversed(below), 1 << _FRACTION_BITS]
   weights += _weights_above(n, mode, up, down)
@@ -113,22 +113,23 @@ def _share(weight: int, total: int) -> float:
 def count_tables(
     stage: stages_lib.Stage, children: np.ndarray
 ) -> dict[int, BinomialTable]:
-  """Tabulate the number that a stage draws of each distinct family size."""
+  """Tabulate the random count of a stage for each distinct family size."""
   return {
       n: binomial_table(n, float(stage.rate(np.asarray(n))))
       for n in np.unique(children).tolist()
   }
 
 
-@functools.lru_cache(maxsize=64)  # of the objects: the samplers ask every step
+@functools.lru_cache(maxsize=64)  # Keyed by object: samplers call every step.
 def capacities(
     hierarchy: hierarchy_lib.Hierarchy, plan: stages_lib.SamplingPlan
 ) -> tuple[int, ...]:
-  """Count the static slots of each stage: n, or a bound on a random count.
+  """Return the static number of slots of each stage.
 
-  The number of units in one step of `RandomAllocation(T)` is binomial too.
-  Below the first stage n does not depend on the data: where tasks are cut out
-  of several levels, one unit less must not move the slots of all others.
+  It is n of `FixedSize(n)`, and a bound on the count of a random stage. The
+  number of units in one step of `RandomAllocation(T)` is binomial too. Below
+  the first stage the number does not depend on the data: if tasks are cut from
+  several levels, one unit less must not move the slots of all others.
   """
   result = []
   for k, stage in enumerate(plan.stages):
@@ -145,16 +146,16 @@ def capacities(
 
 @dataclasses.dataclass(frozen=True)
 class SamplerError:
-  """The distance between the drawn sample and the plan's, in some steps.
+  """The distance between the sampler's distribution and the plan's.
 
   Attributes:
-    variation: the total variation, all causes together.
-    log_ratio: how far the logarithms of the two probabilities of a sample are
-      apart at most, by uniform numbers of finitely many bits.
-    tails: the total variation by counts alone, which are cut and rounded.
-    unmatched: the probability of samples of one neighbour that the other one
-      could not draw, or not as often, where neighbours differ by one child of
-      one family; infinity where no bound is known.
+    variation: the total variation, from all causes.
+    log_ratio: the largest difference between the logarithms of a sample's two
+      probabilities, due to uniform numbers of finitely many bits.
+    tails: the total variation from random counts, which are cut and rounded.
+    unmatched: the probability of samples that one neighbour can produce and the
+      other cannot, or less often, if neighbours differ by one child of one
+      family; infinity if no bound is known.
   """
 
   variation: float = 0.0
@@ -175,37 +176,37 @@ class SamplerError:
 
 
 EXACT = SamplerError()
-"""The error of a sampler that draws exactly what the plan says: none."""
+"""The error of a sampler that follows the plan exactly."""
 
 
-@functools.lru_cache(maxsize=64)  # of the objects: a ledger asks every step
+@functools.lru_cache(maxsize=64)  # Keyed by object: ledgers call every step.
 def sampling_error(
     hierarchy: hierarchy_lib.Hierarchy, plan: stages_lib.SamplingPlan
 ) -> SamplerError:
-  """Bound how far one drawn step is from the ideal plan.
+  """Bound the distance of one sampled step from the ideal plan.
 
-  It covers the finite number of random bits and the overflow of the stated
-  capacity of stages that draw a random number, and it holds for both
-  neighbours. What it costs: section 9 of `accounting/README.md`.
+  It covers the finite number of random bits and the overflow of a random
+  stage's capacity, and holds for both neighbours. Its cost in privacy is in
+  section 9 of `accounting/README.md`.
 
-  Uniform numbers. `sampling.draws` turns one of them, floor(U n / 2^128)
-  of an n below 2^31, into every drawn slot. As many of the 2^128 values of U
-  give one number as another, or one more, so that its probability is
-  (1 + r) / n for an |r| below n / 2^128: a ratio that is near 1 for every
-  outcome, and a product of such ratios for all slots.
+  Uniform numbers. `sampling.draws` fills every slot with floor(U n / 2^128) for
+  a U of 128 random bits and n below 2^31. The numbers of values of U that give
+  two results differ by at most one. So each result has probability (1 + r) / n
+  with |r| below n / 2^128. The ratio is near 1 for every result, and a sample's
+  ratio is the product over all slots.
 
-  Counts. A tail that is cut off has no such ratio: `tails`. Yet what both
-  neighbours can draw, they draw alike; see `_unmatched`.
+  Counts. A tail that is cut off has no such ratio: `tails`. Counts that both
+  neighbours can produce have the same error in both; see `_unmatched`.
 
-  `RandomAllocation(T)` draws for a whole pass, and its steps depend on each
-  other, yet what is said here of one step adds up: each of N units draws its
-  step as floor(U T / 2^128), so a step has a probability within 2^-128 of
-  1 / T, and the first k steps of a pass, together with "none of these", are
-  within k 2^-128 of the ideal; for N independent units that is N 2^-128 a step.
-  The ratios of one step and of "none of these" are within T 2^-128 of 1, which
-  is counted in every step, for a pass may have one only. An overflow is an
-  event of one step, and events add up whether or not they are independent; the
-  order inside a step is drawn anew for each step.
+  `RandomAllocation(T)` assigns all units once a pass, so its steps depend on
+  each other. Still, the errors of single steps add up. Each of N units gets
+  step floor(U T / 2^128), whose probability is within 2^-128 of 1 / T. The
+  first k steps of a pass, together with "none of these", are within k 2^-128 of
+  the ideal, which for N independent units is N 2^-128 a step. The ratios of one
+  step and of "none of these" are within T 2^-128 of 1; this is charged in every
+  step, because a run may end after one. An overflow is an event of one step,
+  and probabilities of events add up even if they depend on each other. The
+  order inside a step is random and new in each step.
   """
   slots = capacities(hierarchy, plan)
   uniform = tails = assigned = ratios = unmatched = 0.0
@@ -221,13 +222,13 @@ def sampling_error(
           for children, table in tables.items()
       )
     if isinstance(stage, stages_lib.RandomAllocation):
-      # The table's 1 / T is rounded: its tail may be off, but not by half.
+      # The table's 1 / T is rounded: doubled, the tail is still a bound.
       tails += table_error
       units = hierarchy.num_units(0) / 2**BITS
       assigned, ratios = units, units * stage.steps
   return SamplerError(
       variation=uniform + tails + assigned,
-      # -ln(1 - x) <= x (1 + x) for the small x of these.
+      # -ln(1 - x) <= x (1 + x) for these small x.
       log_ratio=(uniform + ratios) * (1 + 1e-6),
       tails=tails,
       unmatched=unmatched,
@@ -237,18 +238,19 @@ def sampling_error(
 def _unmatched(
     stage: stages_lib.Stage, children: int, table: BinomialTable
 ) -> float:
-  """Compute the share of one random count in `SamplerError.unmatched`.
+  """Compute one random count's part of `SamplerError.unmatched`.
 
-  Of N children one lies on the path to the unit in question (or is the unit);
-  let c be how many of the others an ideal draw takes. With the table first ..
-  last, c from first to last - 1 is safe: with and without the child the count
-  is in the table, and c is in that of N - 1 children, which reaches from at
-  most `first` to at least last - 1. The rest has a probability of `lower` and
-  `upper` at most, for c >= last only if the count of all N is, and so on. What
-  was cut off is drawn as the first or the last count: at most 2^-89 for either
-  neighbour. Thresholds are rounded to 2^-128, a share of a count's probability
-  that adds up to (1 / (1 - p) + last / (N p)) 2^-128 for each entry, as the
-  probability of c is at most that over the probability of c or c + 1 of all N.
+  One of the N children is on the path to the differing unit, or is that unit.
+  Let c be the number of the others in an ideal sample, and let the table reach
+  from first to last. Every c from first to last - 1 is safe. With and without
+  the child the count is in the table, and c is in the table of N - 1 children,
+  which starts at `first` or below and ends at last - 1 or above. The remaining
+  c have a probability of at most `lower` and `upper`: c >= last implies that
+  the count of all N is, too, and the same holds below. A count that was cut off
+  becomes the first or the last: at most 2^-89 for either neighbour. Thresholds
+  are rounded to 2^-128. Relative to a count's probability these roundings add
+  up to (1 / (1 - p) + last / (N p)) 2^-128 for each entry, because P(c) is at
+  most that multiple of P(c) or P(c + 1) of all N.
   """
   rate = float(stage.rate(np.asarray(children)))
   if rate == 1 or children == 0:
@@ -256,7 +258,7 @@ def _unmatched(
   edges = table.upper + table.lower
   entries = len(table.thresholds) + 1
   rounded = 2 + 1 / (1 - rate) + table.capacity / (children * rate)
-  # Twice, for a pass: the table's 1 / T is rounded.
+  # Doubled for a pass: the table's 1 / T is rounded.
   moved = 2.0 ** -(TAIL_BITS - 2) if edges else 0.0
   return (
       2 * edges + moved + entries * rounded * 2.0**-BITS

@@ -1,6 +1,7 @@
-"""Sampling of every level of a hierarchy, and inclusion rates of units.
+"""Sampling stages of a plan, and inclusion rates of units.
 
-A stage is also written as text, such as 'Poisson(0.004)': parsed, never run.
+A stage can be written as text, such as 'Poisson(0.004)'. Text is parsed, never
+executed.
 
 Algorithm 1 of Tombs, Kotevska and Young, "Privacy Amplification for Episodic
 Training Methods" (2022) is the plan whose stages are all `FixedSize`.
@@ -24,10 +25,10 @@ from episodic_dp.plan import hierarchy as hierarchy_lib
 
 @dataclasses.dataclass(frozen=True)
 class FixedSize:
-  """n children of every chosen unit, uniformly without replacement.
+  """Sample n children of every sampled unit, uniformly without replacement.
 
   Attributes:
-    n: how many, at least 1; all of them where a unit has fewer.
+    n: number of children, at least 1; a unit with fewer gives all of them.
   """
 
   n: int
@@ -36,16 +37,16 @@ class FixedSize:
     _validate.count("FixedSize(n)", self.n, 1)
 
   def rate(self, children: np.ndarray) -> np.ndarray:
-    """Give the float64 probability min(1, n / N) of each of N children.
+    """Return the probability min(1, n / N) of each of N children: float64.
 
-    It is 1 where there are none.
+    It is 1 if there are none.
     """
     return np.minimum(1.0, self.n / np.maximum(children, 1))
 
 
 @dataclasses.dataclass(frozen=True)
 class Poisson:
-  """Every child of a chosen unit independently, with probability p.
+  """Sample every child of a sampled unit independently with probability p.
 
   Attributes:
     p: above 0 and at most 1.
@@ -57,37 +58,38 @@ class Poisson:
     is_number = isinstance(self.p, numbers.Real)
     if not is_number or isinstance(self.p, bool) or not 0 < self.p <= 1:
       raise errors.PlanError(
-          f"Poisson(p) is {self.p!r}: p must lie above 0 and be at most 1"
+          f"p={self.p!r} of Poisson(p): expected a number above 0, at most 1"
       )
 
   def rate(self, children: np.ndarray) -> np.ndarray:
-    """Give the float64 probability p of each child."""
+    """Return the probability p of each child: float64."""
     return np.full(np.shape(children), float(self.p))
 
 
 @dataclasses.dataclass(frozen=True)
 class All:
-  """Every child of every chosen unit."""
+  """Sample every child of every sampled unit."""
 
   def rate(self, children: np.ndarray) -> np.ndarray:
-    """Give float64 ones."""
+    """Return ones: float64."""
     return np.ones(np.shape(children))
 
 
 @dataclasses.dataclass(frozen=True)
 class RandomAllocation:
-  """Every unit in exactly one of T steps: balls into bins, first stage only.
+  """Sample every unit in exactly one of T steps: balls into bins.
 
-  Steps 0 .. T - 1 are one pass: each primary unit is assigned to one of them,
-  uniformly and independently of all others, and a step draws the units assigned
-  to it. The next T steps are another pass with a new, independent assignment.
-  Within one step the draw looks like `Poisson(1 / T)`, but steps of one pass
-  depend on each other, and their guarantee is that of a whole pass: Feldman and
-  Shenfeld, "Privacy amplification by random allocation" (2025); Chua et al.,
-  "Balls-and-Bins Sampling for DP-SGD" (2025).
+  Only the first stage can be of this type. Steps 0 .. T - 1 are one pass. Each
+  primary unit is assigned to one of them, uniformly and independently of all
+  others, and a step samples the units assigned to it. The next T steps are
+  another pass with a new, independent assignment. One step alone is distributed
+  like `Poisson(1 / T)`, but the steps of a pass depend on each other, so their
+  guarantee is that of a whole pass: Feldman and Shenfeld, "Privacy
+  amplification by random allocation" (2025); Chua et al., "Balls-and-Bins
+  Sampling for DP-SGD" (2025).
 
   Attributes:
-    steps: T, the steps of one pass.
+    steps: T, the number of steps of one pass.
   """
 
   steps: int
@@ -96,27 +98,27 @@ class RandomAllocation:
     _validate.count("RandomAllocation(steps)", self.steps, 1)
 
   def rate(self, children: np.ndarray) -> np.ndarray:
-    """Give the float64 probability 1 / T that one step draws a given child."""
+    """Return the probability 1 / T that one step samples a child: float64."""
     return np.full(np.shape(children), 1 / self.steps)
 
 
 Stage = FixedSize | Poisson | All | RandomAllocation
-"""A rule that draws the children of a chosen unit."""
+"""A rule that samples the children of a sampled unit."""
 
-# Name -> stage; each is a dataclass of at most one number.
+# Name -> stage class, a dataclass with at most one number.
 _STAGES: dict[str, Any] = {
     stage.__name__: stage for stage in typing.get_args(Stage)
 }
-# A name and at most one number or quotient, which may have its field's name.
+# A name with at most one number or quotient, which may be given by keyword.
 _TEXT = re.compile(
     r"\s*(\w+)\((?:\s*(\w+)\s*=)?([^][/(){}=]+)?(?:/([^][/(){}=]+))?\)\s*"
 )
 
 
 def stage_text(stage: Stage) -> str:
-  """Write 'FixedSize(5)', 'Poisson(0.004)' or 'All()'.
+  """Format a stage: 'FixedSize(5)', 'Poisson(0.004)' or 'All()'.
 
-  Numbers are written in full: `parse_stage` reads an equal stage.
+  Numbers are written in full, so that `parse_stage` reads an equal stage.
   """
   values = [
       repr(field.type(getattr(stage, field.name)))  # type: ignore[operator]
@@ -128,7 +130,7 @@ def stage_text(stage: Stage) -> str:
 def stage_lines(
     hierarchy: hierarchy_lib.Hierarchy, plan: "SamplingPlan"
 ) -> list[str]:
-  """Write how each level is sampled: "8000 participant by Poisson(0.02)"."""
+  """Format the sampling of each level: "8000 participant by Poisson(0.02)"."""
   return [
       f"{hierarchy.num_units(k)} {level} by {stage_text(plan.stages[k])}"
       for k, level in enumerate(hierarchy.levels)
@@ -136,18 +138,18 @@ def stage_lines(
 
 
 def parse_stage(text: str) -> Stage:
-  """Read 'FixedSize(5)', 'Poisson(0.004)', 'Poisson(8/30)' or 'All()'.
+  """Parse 'FixedSize(5)', 'Poisson(0.004)', 'Poisson(8/30)' or 'All()'.
 
   Raises:
-    PlanError: names the text and the forms.
+    PlanError: the text is not a stage; the message lists the forms.
   """
   found = _TEXT.fullmatch(str(text))
   name, keyword, number, divisor = found.groups() if found else ("",) * 4
   try:
     stage = _STAGES[name]
     if not (keyword or number or divisor):
-      return stage()  # TypeError but for All.
-    (field,) = dataclasses.fields(stage)  # All has none.
+      return stage()  # TypeError except for All.
+    (field,) = dataclasses.fields(stage)  # All has no field.
     value = ast.literal_eval((number or "").strip())
     if divisor:
       value = float(number) / float(divisor)
@@ -157,7 +159,7 @@ def parse_stage(text: str) -> Stage:
       KeyError, SyntaxError, TypeError, ValueError, ZeroDivisionError
   ):
     raise errors.PlanError(
-        f"stage {errors.shown(text)} is not understood: write FixedSize(n),"
+        f"stage {errors.shown(text)} cannot be parsed: write FixedSize(n),"
         " Poisson(p), All() or RandomAllocation(steps) with a number, such as"
         " 'FixedSize(5)', 'Poisson(0.004)' or 'Poisson(8/30)'"
     ) from None
@@ -169,17 +171,17 @@ plain.register_text(Stage, stage_text, parse_stage)
 
 @dataclasses.dataclass(frozen=True)
 class Episode:
-  """The rule by which drawn examples form tasks.
+  """The rule that forms tasks from sampled examples.
 
   Attributes:
-    way: number of classes of a task; 1 for regression, which has none.
+    way: number of classes of a task; 1 for regression, which has no classes.
     shot: number of support examples of each class.
     query: number of query examples of each class.
-    form: "unit": one sampled primary unit is one task, and way is the product
-      of its class stages (1 where there is none). "disjoint": the sampled
-      classes are cut, in random order, into tasks of `way`. "independent": the
-      class tree is sampled anew for each of `tasks` tasks, so that records
-      recur across the tasks of a step.
+    form: "unit": each sampled primary unit is one task, and way is the product
+      of its class stages (1 without class stages). "disjoint": the sampled
+      classes are cut, in random order, into tasks of `way`. "independent": each
+      of `tasks` tasks samples the class tree again, so that records recur
+      across the tasks of a step.
     tasks: number of tasks of a step, for form "independent" only.
     classes: level whose units are the classes; None for the level above the
       examples. With levels in between (diagnosis, patient, image) a class takes
@@ -202,22 +204,23 @@ class Episode:
       _validate.count("tasks", self.tasks, 1)
     elif self.tasks is not None:
       raise errors.PlanError(
-          f"tasks={self.tasks} is only for form='independent'; the stages of"
-          f" form='{self.form}' already say how many tasks a step has"
+          f"tasks={self.tasks} with form='{self.form}': expected None, because"
+          " the stages determine the number of tasks; leave it out, or use"
+          " form='independent'"
       )
 
 
 @dataclasses.dataclass(frozen=True)
 class SamplingPlan:
-  """One stage per level, and how the drawn examples form episodes.
+  """One stage per level, and the rule that forms episodes.
 
   Attributes:
     stages: one stage per level of the hierarchy, primary level first.
-    episode: None where there are no tasks: each example is by itself.
-    allow_short_units: accept units with fewer children than their stage is to
-      draw: they are taken whole, with rate 1, and a task that cannot be filled
-      contributes zero. Whether it is set changes nothing for data that have no
-      such units.
+    episode: the rule that forms tasks; None for single examples.
+    allow_short_units: whether units may have fewer children than their stage
+      samples. Such a unit gives all its children, with rate 1, and a task that
+      cannot be filled contributes zero. Data without such units are sampled in
+      the same way with either value.
 
   Examples:
     >>> from episodic_dp import plan
@@ -236,7 +239,7 @@ class SamplingPlan:
   def __post_init__(self) -> None:
     object.__setattr__(self, "stages", tuple(self.stages))
     if not self.stages:
-      raise errors.PlanError("a plan needs at least one stage")
+      raise errors.PlanError("stages=(): expected at least one stage")
     for k, stage in enumerate(self.stages):
       if not isinstance(stage, Stage):
         raise errors.PlanError(
@@ -245,31 +248,42 @@ class SamplingPlan:
         )
       if k > 0 and isinstance(stage, RandomAllocation):
         raise errors.PlanError(
-            f"{stage} must be the first stage: a pass goes over the primary"
-            " units, so use FixedSize(n), Poisson(p) or All() below"
+            f"{stage} is not the first stage: a pass goes over the primary"
+            " units; use FixedSize(n), Poisson(p) or All() below them"
         )
 
   @property
   def repeats(self) -> tuple[int, ...]:
-    """Return (tasks,) where each task samples the whole tree anew, else ()."""
+    """Return (tasks,) if each task samples the whole tree again, else ()."""
     if self.episode is None or self.episode.tasks is None:
       return ()
     return (self.episode.tasks,)
 
 
-@functools.lru_cache(maxsize=64)  # of the objects: a ledger asks every step
+@functools.lru_cache(maxsize=64)  # Keyed by object: ledgers call every step.
 def inclusion_rate(
     hierarchy: hierarchy_lib.Hierarchy, plan: SamplingPlan, level: str
 ) -> float:
-  """Compute the largest probability that a step draws one unit of the level.
+  """Compute the largest probability that a step samples one unit of a level.
 
   This is eta, the true inclusion probability: the product over the path of
   n_j / (children of the unit above), *including* the number of primary units,
-  maximised over units. The printed theorem of "Privacy Amplification for
-  Episodic Training Methods" leaves that first denominator out when read
-  literally, and says "min" where the smallest product of sizes is meant.
+  maximised over units. Read literally, the theorem of "Privacy Amplification
+  for Episodic Training Methods" omits that first denominator, and it has "min"
+  in place of the smallest product of sizes.
 
   For form "independent" this is the rate inside one of the tasks.
+
+  Args:
+    hierarchy: the public sizes of the data.
+    plan: the sampling of a step.
+    level: name of the level.
+
+  Returns:
+    A probability, from 0 to 1.
+
+  Raises:
+    PlanError: the hierarchy has no such level, or another depth than the plan.
 
   Examples:
     >>> from episodic_dp import plan
@@ -288,7 +302,7 @@ def inclusion_rate(
 def rate_paths(
     hierarchy: hierarchy_lib.Hierarchy, plan: SamplingPlan, level: int
 ) -> np.ndarray:
-  """List the rates on the units' paths: float64[distinct, level + 1]."""
+  """List the rates along distinct paths: float64[distinct, level + 1]."""
   sizes = hierarchy.size_paths(level)
   columns = [plan.stages[j].rate(sizes[:, j]) for j in range(level + 1)]
   return np.unique(np.stack(columns, axis=1), axis=0)
@@ -301,17 +315,17 @@ def check_depth(
   if len(plan.stages) != hierarchy.depth:
     raise errors.PlanError(
         f"the plan has {len(plan.stages)} stages and the hierarchy"
-        f" {hierarchy.depth} levels {hierarchy.levels}: give one stage a level"
+        f" {hierarchy.depth} levels {hierarchy.levels}: give one for each"
     )
 
 
 def class_level(
     hierarchy: hierarchy_lib.Hierarchy, plan: SamplingPlan
 ) -> int:
-  """Give the position (from 0) of the level that holds an episode's classes.
+  """Return the position (from 0) of the level of an episode's classes.
 
   Raises:
-    PlanError: there is no such level, or it is that of the examples.
+    PlanError: there is no such level, or it is the examples' level.
   """
   episode = plan.episode
   if episode is None or episode.classes is None:
@@ -319,7 +333,7 @@ def class_level(
   level = hierarchy.level_index(episode.classes)
   if level == hierarchy.depth - 1 and level > 0:
     raise errors.PlanError(
-        f"classes='{episode.classes}' are the examples themselves: name one of"
-        f" the levels above them, {hierarchy.levels[:-1]}"
+        f"classes='{episode.classes}': expected a level above the examples, one"
+        f" of {hierarchy.levels[:-1]}"
     )
   return level

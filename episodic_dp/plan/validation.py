@@ -1,4 +1,4 @@
-"""Checks that a hierarchy can give the draws of a plan, and their number."""
+"""Checks that a plan fits a hierarchy, and expected sizes of a step."""
 
 from collections.abc import Iterable
 import math
@@ -11,7 +11,7 @@ from episodic_dp.plan.hierarchy import Hierarchy
 
 
 def validate(hierarchy: Hierarchy, plan: stages.SamplingPlan) -> None:
-  """Check that every unit can give the draws of the plan.
+  """Check that every unit has the children that the plan samples.
 
   Raises:
     PlanError: names the unit at fault and the remedy.
@@ -21,15 +21,15 @@ def validate(hierarchy: Hierarchy, plan: stages.SamplingPlan) -> None:
   if episode is not None:
     if len(levels) == 1:
       raise errors.PlanError(
-          "an episode needs a class level above the examples, and the"
+          "an episode needs a class level above the examples, but the"
           f" hierarchy has only the level '{levels[0]}'"
       )
     classes = stages.class_level(hierarchy, plan)
     if episode.form == "unit" and classes < 1 and episode.way > 1:
       raise errors.PlanError(
-          f"form='unit' makes a task of way {episode.way} of every drawn"
-          f" {levels[0]} and needs the classes at a level between it and the"
-          f" examples, and the hierarchy has {levels}: name another level as"
+          f"form='unit' makes a task of way {episode.way} from every sampled"
+          f" {levels[0]}, so the classes must be a level between it and the"
+          f" examples, but the levels are {levels}: name another level as"
           " classes, use form='disjoint' or 'independent', or way=1 for"
           " regression"
       )
@@ -41,7 +41,7 @@ def validate(hierarchy: Hierarchy, plan: stages.SamplingPlan) -> None:
         place = hierarchy.describe(k - 1, unit) if k else "the hierarchy"
         raise errors.PlanError(
             f"{place} has {counts[unit]} of level '{levels[k]}', and stage"
-            f" FixedSize({stage.n}) draws {stage.n}: draw at most"
+            f" FixedSize({stage.n}) samples {stage.n}: sample at most"
             f" {counts[unit]}, leave out small units by a public rule, or set"
             " allow_short_units=True"
         )
@@ -52,26 +52,26 @@ def validate(hierarchy: Hierarchy, plan: stages.SamplingPlan) -> None:
 def _drawn(
     hierarchy: Hierarchy, plan: stages.SamplingPlan, level: int
 ) -> int:
-  """Return the number of children that the stage draws of every unit.
+  """Return the number of children that the stage samples of every unit.
 
   Raises:
-    PlanError: units have different numbers and none may be short.
+    PlanError: units give different numbers, and none may be short.
   """
   stage = plan.stages[level]
   counts = hierarchy.child_counts(level)
   if isinstance(stage, stages.Poisson):
     raise errors.PlanError(
-        f"stage {stage} of level '{hierarchy.levels[level]}' draws a random"
-        " number, and an episode has a fixed number of classes and examples:"
+        f"stage {stage} of level '{hierarchy.levels[level]}' samples a random"
+        " number, but an episode has a fixed number of classes and examples:"
         " use FixedSize(n)"
     )
-  if isinstance(stage, stages.FixedSize):  # No unit is short, or all may be.
+  if isinstance(stage, stages.FixedSize):  # Short units are checked elsewhere.
     return stage.n
   low, high = int(counts.min()), int(counts.max())
   if low != high and not plan.allow_short_units:
     raise errors.PlanError(
         f"level '{hierarchy.levels[level]}' gives between {low} and {high}"
-        f" units with {stage}, and an episode has a fixed number: use"
+        f" units with {stage}, but an episode has a fixed number: use"
         f" FixedSize({max(low, 1)})"
     )
   return high
@@ -80,7 +80,7 @@ def _drawn(
 def _validate_episode(
     hierarchy: Hierarchy, plan: stages.SamplingPlan, episode: stages.Episode
 ) -> None:
-  """Check way, shot and query against what the stages draw."""
+  """Check way, shot and query against the numbers that the stages sample."""
   last, level = hierarchy.depth - 1, stages.class_level(hierarchy, plan)
   below = range(level + 1, last + 1)
   drawn = [_drawn(hierarchy, plan, k) for k in below]
@@ -88,17 +88,17 @@ def _validate_episode(
   if _differs(examples, episode.shot + episode.query, plan, below):
     raise errors.PlanError(
         f"shot {episode.shot} + query {episode.query} ="
-        f" {episode.shot + episode.query}, and the stages below"
-        f" '{hierarchy.levels[level]}' draw {' x '.join(map(str, drawn))} of"
+        f" {episode.shot + episode.query}, but the stages below"
+        f" '{hierarchy.levels[level]}' sample {' x '.join(map(str, drawn))} of"
         f" level '{hierarchy.levels[last]}' per class: make them equal"
     )
   together = math.prod(drawn[1:])
   if episode.shot % together:
     raise errors.PlanError(
         f"each {hierarchy.levels[level + 1]} gives {together} examples of a"
-        f" class and shot is {episode.shot}: one of them would be in the"
-        " support and in the query, so make shot and query multiples of"
-        f" {together}, or draw FixedSize(1) of level '{hierarchy.levels[last]}'"
+        f" class and shot is {episode.shot}, so one would be in the support and"
+        " in the query set: make shot and query multiples of"
+        f" {together}, or use FixedSize(1) for level '{hierarchy.levels[last]}'"
     )
   first = 1 if episode.form == "unit" else 0
   upper = range(first, level + 1)
@@ -106,8 +106,8 @@ def _validate_episode(
   if episode.form == "disjoint":
     if classes % episode.way:
       raise errors.PlanError(
-          f"the class stages draw {classes} classes, which do not divide into"
-          f" tasks of way {episode.way}: draw a multiple of {episode.way}"
+          f"the class stages sample {classes} classes, which do not divide into"
+          f" tasks of way {episode.way}: sample a multiple of {episode.way}"
       )
     inner = math.prod(_drawn(hierarchy, plan, k) for k in range(1, level + 1))
     if inner % episode.way and episode.way % inner:
@@ -119,17 +119,17 @@ def _validate_episode(
   elif _differs(classes, episode.way, plan, upper):
     raise errors.PlanError(
         f"way {episode.way} differs from the {classes} classes that the class"
-        f" stages draw: make them equal (way is their product)"
+        f" stages sample: make them equal (way is their product)"
     )
 
 
 def _differs(
     drawn: int, wanted: int, plan: stages.SamplingPlan, levels: Iterable[int]
 ) -> bool:
-  """Return whether stages draw another number than a task holds.
+  """Return whether stages sample another number than a task holds.
 
-  Data that lack one unit may lack it where `All` drew just enough: with short
-  units allowed fewer will do, and no task is filled.
+  With short units allowed, fewer are accepted for `All`: a neighbour of sound
+  data may lack one unit of exactly enough, and then fills no task.
   """
   short = plan.allow_short_units and any(
       isinstance(plan.stages[k], stages.All) for k in levels
@@ -140,9 +140,9 @@ def _differs(
 def examples_per_step(
     hierarchy: Hierarchy, plan: stages.SamplingPlan
 ) -> float:
-  """Compute the expected examples a step, a public constant of the plan."""
+  """Compute the expected examples of a step, a public constant of the plan."""
   stages.check_depth(hierarchy, plan)
-  # How many units of a level are chosen: one by one, or all that are alike.
+  # Number of sampled units of a level: per unit, or one number for all.
   chosen = np.ones(1)
   for k, stage in enumerate(plan.stages):
     counts = hierarchy.child_counts(k)
@@ -157,10 +157,10 @@ def examples_per_step(
 def tasks_per_step(
     hierarchy: Hierarchy, plan: stages.SamplingPlan
 ) -> float:
-  """Compute the expected tasks a step, a public constant of the plan.
+  """Compute the expected tasks of a step, a public constant of the plan.
 
-  A last task of form "disjoint" that too few classes are left for counts by
-  their share, so that the number is never 0: sums are divided by it.
+  In form "disjoint" a last task with too few classes counts by its share, so
+  that the result is never 0: sums are divided by it.
   """
   episode = plan.episode
   if episode is None:
@@ -188,23 +188,22 @@ def task_plan(
     query: int,
     classes: str | None = None,
 ) -> tuple[stages.SamplingPlan, Hierarchy]:
-  """Plan one task of public data.
+  """Make the plan of one task of public data.
 
-  It has a unit of each upper level, `way` classes and shot + query of each.
-
-  Where classes are the first level they come from the whole set, otherwise from
-  one unit (one writer's script). Where they are not the level above the
-  examples (diagnosis, patient, image), each of their examples is of another
-  unit below them. The data are public, so units that are too small for a task
-  are left out.
+  The task has one unit of each upper level, `way` classes, and shot + query
+  examples of each class. If classes are the first level, they come from the
+  whole set, otherwise from one unit (one writer's script). If levels lie
+  between class and example (diagnosis, patient, image), each example of a class
+  is from another of their units. The data are public, so units that are too
+  small for a task are left out.
 
   Args:
-    hierarchy: of the data.
+    hierarchy: the sizes of the data.
     way: classes of a task.
     shot: support examples of a class.
     query: query examples of a class.
-    classes: their level; None, or a level that the data do not have, means the
-      one above the examples.
+    classes: the level of the classes; None, or a level that the data do not
+      have, is the level above the examples.
 
   Returns:
     The plan, and the tree of the units that it samples from.

@@ -1,4 +1,4 @@
-"""Checks of a run's data and learner, before anything is compiled."""
+"""Checks of a run's data and learner before anything is compiled."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from episodic_dp.models import model as model_lib
 from episodic_dp.private import sample_level
 from episodic_dp.sampling import synthetic
 
-# Clip norms and noise that float32 keeps, with room for sums and squares.
+# The clip norms and noise that float32 represents, also in sums and squares.
 _MIN, _MAX = 1e-20, 1e20
 _MARK = "injected gradient"  # Its name in a traced program.
 
@@ -27,8 +27,8 @@ def check(
 ) -> None:
   """Refuse settings that cannot be trained, or that no proof covers.
 
-  What `ArrayDataset`, a config and the mechanism check of themselves is not
-  checked again.
+  The checks of `ArrayDataset`, of a config and of the mechanism are not
+  repeated.
 
   Raises:
     PlanError: data, plan, mechanism, learner and network do not fit together.
@@ -39,7 +39,7 @@ def check(
   if not release.hierarchy.same_tree(dataset.hierarchy):
     raise plan_lib.PlanError(
         f"the release describes {release.hierarchy} and the data are"
-        f" {dataset.hierarchy}: the guarantee would be of another sampler; make"
+        f" {dataset.hierarchy}, so its guarantee is for another sampler; use"
         " Release(dataset.hierarchy, plan, mechanism)"
     )
   _check_range(mechanism)
@@ -51,8 +51,8 @@ def check(
   ):
     if None not in (stated, actual) and stated != actual:
       raise plan_lib.PlanError(
-          f"mechanism.{name} is {stated!r} and learner.{name} is {actual!r}:"
-          " make them equal, since the guarantee is for the mechanism's"
+          f"mechanism.{name}={stated!r} and learner.{name}={actual!r}:"
+          " expected equal values, since the guarantee is for the mechanism's"
       )
   if episode is None:
     _check_examples(learner, dataset, mechanism)
@@ -65,7 +65,7 @@ def check(
 
 
 def _check_range(mechanism: plan_lib.Mechanism) -> None:
-  """Refuse noise that float32 would flush to zero, or make infinite."""
+  """Refuse noise that float32 would flush to zero or overflow."""
   for name, norm, multiplier in (
       ("clip_norm", mechanism.clip_norm, mechanism.noise_multiplier),
       (
@@ -77,9 +77,9 @@ def _check_range(mechanism: plan_lib.Mechanism) -> None:
     for value in (norm, norm * (multiplier or 1.0)):
       if not (np.isinf(norm) or _MIN <= value <= _MAX):
         raise plan_lib.PlanError(
-            f"{name} {norm} with noise of {multiplier} times as much is out of"
-            f" the range of float32: keep both within {_MIN} and {_MAX}, by"
-            " scaling the loss"
+            f"{name}={norm} with noise of {multiplier} times as much: expected"
+            f" both between {_MIN} and {_MAX}, the range of float32; scale the"
+            " loss"
         )
 
 
@@ -90,7 +90,7 @@ def _check_images(images: np.ndarray) -> None:
         f"images of dtype {images.dtype}: give uint8 (0 to 255) or float32"
     )
   if images.dtype == np.float32:
-    # Sums, which need no second array of the size of the images.
+    # Row sums, which need no second array as large as the images.
     pixels = tuple(range(1, images.ndim))
     with np.errstate(invalid="ignore"):
       bad = ~np.isfinite(images.sum(pixels, dtype=np.float64))
@@ -102,17 +102,17 @@ def _check_images(images: np.ndarray) -> None:
 
 
 def _check_rows(dataset: dataset_lib.Dataset) -> None:
-  """Check that leaves have rows of the images, distinct but for copies.
+  """Check that leaves have rows of the images, distinct without copies.
 
   Raises:
-    PlanError: a row lies outside the images.
+    PlanError: a row is outside the images.
     UnsoundPlanError: a record recurs, and the release does not count it.
   """
   hierarchy, available = dataset.hierarchy, dataset.images.shape[0]
   made = dataset.rows
   if isinstance(made, synthetic.ParticipantRows) and hierarchy.leaves_recur:
     if made.classes * made.examples_per_class <= available:
-      return  # In range, whichever the leaf; to compute them all takes long.
+      return  # In range for every leaf; computing all of them takes long.
   leaves = hierarchy.leaf_rows
   if leaves is None:
     leaves = np.arange(hierarchy.num_leaves, dtype=np.int32)
@@ -120,18 +120,18 @@ def _check_rows(dataset: dataset_lib.Dataset) -> None:
   if rows.min() < 0 or rows.max() >= available:
     worst = int(rows.max() if rows.max() >= available else rows.min())
     raise plan_lib.PlanError(
-        f"the hierarchy asks for row {worst} of {available} images: rows must"
-        f" lie in 0 .. {available - 1}"
+        f"the hierarchy refers to row {worst} of {available} images: rows must"
+        f" be in 0 .. {available - 1}"
     )
   counts = np.bincount(rows)
   if counts.max() > 1 and not hierarchy.leaves_recur:
     raise plan_lib.UnsoundPlanError(
-        f"the hierarchy has {hierarchy.num_leaves} leaves that are said not to"
-        " recur (copies=False), and"
+        f"the hierarchy has {hierarchy.num_leaves} leaves with copies=False,"
+        " so no record may recur, but"
         f" several of them are one row, such as {counts.argmax()} of"
-        f" {available} images: what recurs costs more than is accounted for;"
-        " build it with copies=True, and with most_copies where they are"
-        " counted"
+        f" {available} images: it would cost more than is accounted for;"
+        " build the hierarchy with copies=True, and give most_copies if the"
+        " copies are counted"
     )
 
 
@@ -144,8 +144,8 @@ def _check_examples(
   leaf, labels = dataset.hierarchy.levels[-1], dataset.labels
   if mechanism.clip_unit != leaf or mechanism.noisy_inner_steps:
     raise plan_lib.PlanError(
-        "the plan has no episode, so that every example is clipped by itself:"
-        f" use clip_unit='{leaf}' without noisy inner steps, or give"
+        "the plan has no episode, so every example is clipped separately: use"
+        f" clip_unit='{leaf}' without noisy inner steps, or give"
         " SamplingPlan(..., episode=Episode(way, shot, query))"
     )
   if learner.adapts:
@@ -155,7 +155,7 @@ def _check_examples(
     )
   if labels is None:
     raise plan_lib.PlanError(
-        "without an episode labels are needed: give ArrayDataset(labels=...)"
+        "a plan without an episode needs labels: give ArrayDataset(labels=...)"
     )
   params = jax.eval_shape(learner.init, jax.random.key(0))
   image = jax.ShapeDtypeStruct((1, *dataset.image_shape), jnp.float32)
@@ -184,7 +184,7 @@ def _check_tasks(
   if logits.shape != wanted:
     raise plan_lib.PlanError(
         f"the model gives logits of shape {logits.shape} for an episode of way"
-        f" {episode.way}, and {wanted} is needed: build the model with"
+        f" {episode.way}: expected {wanted}; build the model with"
         f" way={outputs}"
     )
 
@@ -218,54 +218,54 @@ def _check_sample_level(
   """Refuse learners that the proof does not cover.
 
   Raises:
-    UnsoundPlanError: the learner is not a first-order one that reads the
-      support set through `inner_steps` injected gradients alone, the same in
-      every step.
+    UnsoundPlanError: the learner is not first-order, or it does not read the
+      support set only through `inner_steps` injected gradients that are the
+      same in every step.
   """
   name, unit = type(learner).__name__, release.mechanism.clip_unit
   for broken, reason in (
       (
           not learner.example_gradients,
-          f"{name} cannot be trained with clip_unit '{unit}': its update does"
+          f"{name} cannot be trained with clip_unit='{unit}': its update does"
           " not split into gradients of single examples at noisily adapted"
           " parameters; use MAML with order='first'",
       ),
       (
           learner.loss_weights is not None,
-          f"loss_weights with clip_unit '{unit}': the gradient of a query"
-          " example is taken after the last inner step alone; leave"
+          f"loss_weights with clip_unit='{unit}': the proof covers gradients of"
+          " query examples after the last inner step only; leave"
           " loss_weights out",
       ),
       (
           _changes_with_step(learner),
-          f"{name}.at_step gives another, unchecked learner with clip_unit"
-          f" '{unit}': leave at_step out, or return the learner itself",
+          f"{name}.at_step returns another, unchecked learner with clip_unit="
+          f"'{unit}': leave at_step out, or return the learner itself",
       ),
       (
           learner.model.random is not None,
-          f"random layers (dropout) with clip_unit '{unit}': the examples of a"
-          " task share their draws, for which nothing is proved; use a network"
-          " without them",
+          f"random layers (dropout) with clip_unit='{unit}': the examples of a"
+          " task share their random numbers, which no proof covers; use a"
+          " network without them",
       ),
   ):
     if broken:
       raise plan_lib.UnsoundPlanError(reason)
   episode, stated = release.plan.episode, release.mechanism.inner_steps or 0
-  assert episode is not None  # Noisy inner steps are of tasks.
+  assert episode is not None  # Only tasks have noisy inner steps.
   params, task = _shapes(learner, dataset, episode)
   steps, leaks = _uses_of_support(learner, params, task.support)
   if steps not in (list(range(stated)), ["traced"] * stated):
     raise plan_lib.UnsoundPlanError(
-        f"{name}.adapt asks for the inner gradients {steps} and the mechanism"
-        f" states inner_steps={stated}: each of these must be asked for once,"
-        " since each is released once"
+        f"{name}.adapt requests the inner gradients {steps}, but the mechanism"
+        f" has inner_steps={stated}: request each of them once, because each"
+        " is released once"
     )
   if leaks:
     raise plan_lib.UnsoundPlanError(
-        f"{name}.adapt reads the support set by another way than"
-        " inner_gradient(loss)(params, support, step), with the support set as"
-        " it is and a loss of one example: nothing clips that; use MAML with"
-        " order='first'"
+        f"{name}.adapt reads the support set in another way than"
+        " inner_gradient(loss)(params, support, step) with the unchanged"
+        " support set and a loss of one example, so that part is not clipped;"
+        " use MAML with order='first'"
     )
 
 
@@ -274,21 +274,21 @@ def _check_network(
 ) -> None:
   """Refuse a network in which one example changes another's outputs.
 
-  The network is tried on random weights (`models.model`), also as its random
-  layers draw; what it claims is not read.
+  The network is tested on random weights (`models.model`), with and without its
+  random layers; its declared property is not used.
   """
   if model_lib.mixes(learner.model, dataset.image_shape):
     raise plan_lib.UnsoundPlanError(
-        f"clip_unit '{clip_unit}' with a model that mixes examples (changing"
+        f"clip_unit='{clip_unit}' with a model that mixes examples (changing"
         " one of them changes the outputs of others, as batch normalisation"
         f" does): a gradient would belong to no single {clip_unit}; use"
-        " norm='group' or another layer that treats every example alone, such"
-        " as layer normalisation"
+        " norm='group' or another layer that treats each example separately,"
+        " such as layer normalisation"
     )
 
 
 def _changes_with_step(learner: learners.Learner) -> bool:
-  """Return whether `at_step` gives another learner in some step."""
+  """Return whether `at_step` returns another learner in some step."""
   found: list[Any] = []
   jax.eval_shape(
       lambda step: found.append(learner.at_step(step)),
@@ -304,8 +304,8 @@ def _uses_of_support(
 
   Returns:
     The inner steps whose gradients are requested, in order ("traced" for one
-    that a loop counts); and whether anything else in the program that leads to
-    the adapted parameters reads the support set.
+    that a loop counts); and whether anything else on the way to the adapted
+    parameters reads the support set.
   """
   requested: list[Any] = []
   altered: list[Any] = []
@@ -319,7 +319,7 @@ def _uses_of_support(
         requested.append("traced" if traced else int(step))
         given = jax.tree.leaves(examples)
         if [id(a) for a in given] != [id(a) for a in own]:
-          altered.append(examples)  # Something made of the support set.
+          altered.append(examples)  # Computed from the support set.
         one = [jnp.zeros((1, *a.shape[1:]), a.dtype) for a in own]
         one = jax.tree.unflatten(jax.tree.structure(support), one)
         ad_checkpoint.checkpoint_name(jnp.zeros(()), _MARK)
@@ -330,12 +330,12 @@ def _uses_of_support(
 
     return learner.adapt(params, support, inner_gradient=injected)
 
-  # Not compiled: a loop would request once, however often it runs.
+  # Not compiled: a compiled loop would request once, however often it runs.
   with jax.disable_jit():
     program = jax.make_jaxpr(adapt)(params, support).jaxpr
   marks = sum(e.params.get("name") == _MARK for e in program.eqns)
-  # A mark that is not at the top level is in a loop or branch of the program,
-  # which runs as often as data decide.
+  # A mark below the top level is in a loop or branch of the program, which may
+  # run any number of times.
   if marks != len(requested):
     requested.append("an unknown number")
   needed = {id(v) for v in program.outvars}

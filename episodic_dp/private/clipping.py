@@ -1,12 +1,12 @@
-"""Clipping: no clip unit moves the sum by more than the clip norm.
+"""Clipping: bound the change that one clip unit can make to the sum.
 
 Formal guarantees
 -----------------
 For every gradient, finite or not, `clip` returns a vector whose exact l2 norm
-(that of the float32 numbers returned, computed without rounding) is at most
-`clip_norm`, a constant or an array that the program computes (of at least
-1e-30). The sum over clip units of clipped gradients therefore has the
-sensitivity that `sensitivity` gives:
+(of the returned float32 numbers, computed without rounding) is at most
+`clip_norm`, a constant or a computed array (at least 1e-30). The sum of clipped
+gradients over clip units therefore has the sensitivity that `sensitivity`
+returns:
 
 | neighbours | bound on the l2 change of the sum |
 | --- | --- |
@@ -24,15 +24,15 @@ the sample: 2 C.)
 | norm within rounding of C | may be scaled, by less than 1 - 1e-4 |
 
 Not covered: the rounding of the float32 *sum*. It depends on all clip units, so
-what one of them changes there comes on top of C. For n clip units, c of which
-are added at once, in up to 10^4 parts on each of d devices, the sum is within
+one unit's effect on it adds to C. For n clip units, added c at a time, in up to
+10^4 parts on each of d devices, the sum is within
 
     (c + d + 1) 2^-24 n C
 
-of the exact one and so moves by at most twice that beyond C: 0.1 % of C at n =
+of the exact one, so it moves by at most twice that beyond C: 0.1 % of C at n =
 1600, c = 4 (`microbatch_size`) and d = 1. Without the compensation of
-`compensated_add` the error could grow with n^2: there are 2600 gradients of
-which leaving one out would move the plain sum by 1.1 C.
+`compensated_add` the error could grow with n^2: for certain 2600 gradients,
+leaving one out would move the plain sum by 1.1 C.
 """
 
 import math
@@ -51,13 +51,13 @@ _MIN_SCALE, _MAX_SCALE = 64 << 23, 253 << 23  # 2^-63 and 2^126, as bits.
 
 
 class Clipped(NamedTuple):
-  """A clipped gradient, and what was found of the raw one, which is private.
+  """A clipped gradient, with private statistics of the raw one.
 
   Attributes:
-    gradient: like the gradient, float32, norm at most C.
-    norm: float32 scalar, the raw l2 norm (of the zero vector if not finite).
+    gradient: tree like the input, float32, of norm at most C.
+    norm: float32 scalar, the raw l2 norm (0 if the gradient is not finite).
     clipped: bool scalar, whether it was scaled down.
-    finite: bool scalar, false when the gradient was replaced by zeros.
+    finite: bool scalar, false if the gradient was replaced by zeros.
     norms: float32[groups], the raw norm of the whole, or of each array.
     within: bool[groups], whether it was not scaled down.
   """
@@ -75,17 +75,17 @@ def clip(
     clip_norm: float | jax.Array,
     by: Literal["global", "layer"] = "global",
 ) -> Clipped:
-  """Scale one clip unit's gradient down to the clip norm; `vmap` over units.
+  """Scale one clip unit's gradient to at most the clip norm; `vmap` over units.
 
   Args:
     gradient: any tree of floating arrays: one clip unit's gradient.
     clip_norm: C > 0, infinity for no clipping; or float32[groups], the bound of
       the whole (one group) or of each of the m arrays (by="layer").
     by: "global" scales the whole to norm C; "layer" scales each of the m arrays
-      to C / sqrt(m), whose norms together are within C.
+      to C / sqrt(m), so that the whole is within C.
 
   Returns:
-    see `Clipped`; the bound holds exactly (see the module's text).
+    The clipped gradient, `Clipped`; its bound is exact (see the module's text).
   """
   leaves, treedef = jax.tree.flatten(gradient)
   leaves = [leaf.astype(jnp.float32) for leaf in leaves]
@@ -103,7 +103,7 @@ def clip(
       _clip_group(*one) for one in zip(groups, rescaled, bounds, strict=True)
   ]
   norms = jnp.stack([r.norm for r in rescaled])
-  # Not the root of its square, which is not finite for all norms that are.
+  # Not the square root of the square, which overflows for some finite norms.
   joint = jnp.sqrt(jnp.sum(jnp.square(norms))) if len(groups) > 1 else norms[0]
   within = jnp.stack([inside for _, inside in results])
   clipped = [jnp.where(finite, leaf, 0.0) for r, _ in results for leaf in r]
@@ -120,10 +120,9 @@ def clip(
 def sum_units(units: Any) -> Any:
   """Sum over the first axis of every array of a tree.
 
-  Computed as a product with ones. `a.sum(0)` takes a CPU many times as long
-  where the rest of the array is large (jaxlib 0.10.2), and additions written
-  out are fused with the product that clips in one program and not in another,
-  so that their last bits differ.
+  Computed as a product with ones. On a CPU, `a.sum(0)` takes many times as long
+  for wide arrays (jaxlib 0.10.2). Written-out additions would be fused with the
+  clipping in some programs and not in others, and so differ in their last bits.
   """
   return jax.tree.map(_sum_units, units)
 
@@ -139,22 +138,24 @@ def _sum_units(a: jax.Array) -> jax.Array:
 def compensated_add(
     total: Any, compensation: Any, part: Any
 ) -> tuple[Any, Any]:
-  """Add a part to a running sum and keep what rounding takes off.
+  """Add a part to a running sum and keep the rounding error.
 
   Source: Knuth, "The Art of Computer Programming", volume 2, section 4.2.2,
-  theorem B: the error of a floating-point addition is itself such a number.
+  theorem B: the error of a floating-point addition is itself a floating-point
+  number.
 
   Args:
     total: tree of float32 arrays, the sum so far.
-    compensation: likewise, what rounding took off so far; the sum is `total +
-      compensation`.
-    part: likewise, to be added.
+    compensation: tree of the same shapes, the rounding errors so far; the sum
+    is
+      `total + compensation`.
+    part: tree of the same shapes, to be added.
 
   Returns:
     The new total and the new compensation.
   """
-  # Computed once: were it rounded in one use and not in another (a fused
-  # multiplication), the compensation would be that of another part.
+  # Computed once: if a use rounded it differently (a fused multiplication), the
+  # compensation would belong to another part.
   part = lax.optimization_barrier(part)
   after = jax.tree.map(jnp.add, total, part)
 
@@ -182,7 +183,7 @@ class _Rescaled(NamedTuple):
   Attributes:
     arrays: the largest entry is below 4, and at least 1 unless all are small;
       the squares of normal numbers are normal numbers.
-    root: l2 norm of `arrays`; not finite exactly where an entry is not.
+    root: l2 norm of `arrays`; not finite exactly if some entry is not.
     norm: l2 norm before the scaling.
     slack: bound on the relative rounding error of root and norm.
   """
@@ -195,11 +196,11 @@ class _Rescaled(NamedTuple):
 
 def _rescale(leaves: list[jax.Array]) -> _Rescaled:
   largest = jnp.max(jnp.stack([_largest(leaf) for leaf in leaves]))
-  # Scaling first keeps the squares from overflowing; by a power of two, which
-  # is exact. Its reciprocal is a normal number: XLA may compile a division as a
-  # product with the reciprocal, and that of 1e38 is flushed to zero, so that a
-  # huge gradient would have norm 0. The square of the reciprocal is finite too:
-  # XLA multiplies it by the square of a gradient that is constant, such as 0.
+  # Scaling by a power of two is exact and keeps the squares from overflowing.
+  # The power's reciprocal must be a normal number: XLA may compile a division
+  # as a product with the reciprocal, and that of 1e38 would be flushed to zero,
+  # giving a huge gradient norm 0. The square of the reciprocal must be finite:
+  # XLA multiplies it by the square of a constant gradient, such as 0.
   bits = lax.bitcast_convert_type(largest, jnp.uint32) & _EXPONENT
   bits = jnp.clip(bits, _MIN_SCALE, _MAX_SCALE)
   scale = lax.bitcast_convert_type(bits, jnp.float32)
@@ -207,8 +208,8 @@ def _rescale(leaves: list[jax.Array]) -> _Rescaled:
   arrays = [leaf * inverse for leaf in leaves]
   sums, additions = zip(*(_sum_of_squares(array) for array in arrays))
   root = jnp.sqrt(sum(sums[1:], sums[0]))
-  # A sum of non-negative terms, each added at most k times, is within k units
-  # of rounding; a dozen more cover the other operations here.
+  # A sum of non-negative terms, each added at most k times, is within k
+  # rounding units; a dozen more cover the other operations here.
   slack = (max(additions) + len(leaves) + 12) * _UNIT
   return _Rescaled(arrays, root, scale * root, slack)
 
@@ -216,7 +217,7 @@ def _rescale(leaves: list[jax.Array]) -> _Rescaled:
 def _clip_group(
     leaves: list[jax.Array], group: _Rescaled, bound: Any
 ) -> tuple[list[jax.Array], jax.Array]:
-  """Scale arrays to a joint norm of `bound`, unless they are within it."""
+  """Scale arrays to a joint norm of at most `bound`."""
   inside = group.norm * np.float32(1 + 2 * group.slack) <= bound
   # The quotient of the bound and the root, rounded down by the slack.
   factor = bound * np.float32(1 - 2 * group.slack) / group.root
@@ -228,16 +229,16 @@ def _clip_group(
 
 
 def _largest(x: jax.Array) -> jax.Array:
-  """Return the largest absolute value; NaN, or any value, where one is NaN."""
-  # In two levels, of which a CPU vectorises the first.
+  """Return the largest absolute value; any value if an entry is NaN."""
+  # In two levels: a CPU vectorises the first.
   return lax.optimization_barrier(_as_square(jnp.abs(x)).max(0)).max()
 
 
 def _sum_of_squares(x: jax.Array) -> tuple[jax.Array, int]:
-  """Return the sum, and the most additions that a term goes through.
+  """Return the sum, and the most additions that a term passes through.
 
-  Two levels of about sqrt(n) terms each: whatever the order inside, the
-  worst-case error grows with sqrt(n), not n.
+  With two levels of about sqrt(n) terms each, the worst-case error grows with
+  sqrt(n), not n, whatever the order inside.
   """
   square = _as_square(x)
   partial = jnp.sum(jnp.square(square), axis=0)
@@ -247,7 +248,7 @@ def _sum_of_squares(x: jax.Array) -> tuple[jax.Array, int]:
 
 
 def _as_square(x: jax.Array) -> jax.Array:
-  """Return the entries as a square, or nearly, filled up with zeros."""
+  """Return the entries as a nearly square matrix, padded with zeros."""
   width = max(1, math.isqrt(x.size))
   rows = -(-x.size // width)
   return jnp.pad(x.ravel(), (0, rows * width - x.size)).reshape(rows, width)

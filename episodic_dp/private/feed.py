@@ -1,19 +1,19 @@
-"""Steps of data that stay on the host: devices get only the drawn examples.
+"""Steps on data that stay on the host: devices get only the sampled examples.
 
 The sample of a step is a pure function of the secret key and the step's number,
-so that step s + 1 is drawn before step s computes. A thread gathers its images
-out of the array, which may be a mapped file larger than all memory, while the
-device is busy with step s. Tasks go over in blocks of a fixed shape, and of a
-step's blocks only those that hold tasks. Several devices share a block out, and
-every process gathers for its own devices.
+so step s + 1 can be sampled before step s is computed. A thread gathers its
+images from the array, which may be a mapped file larger than all memory, while
+the device computes step s. Tasks are copied in blocks of a fixed shape, and
+only blocks that hold tasks are copied. Several devices share a block, and every
+process gathers for its own devices.
 
-The parts of a step are those of data on the same devices, in the same order:
-the samples and the noise are the same bits, and so are the parameters except
-where a compiler rounds otherwise in another program.
+The parts of a step are those of data on the same devices, in the same order.
+The samples and the noise are the same bits, and so are the parameters, unless a
+compiler rounds differently in another program.
 
-The drawn rows are as secret as the key, and stay in this process. An observer
-of the machine itself while it runs, of its memory or of the parts of a mapped
-file that it reads, is outside the guarantee, and so is one who times its steps.
+The sampled rows are as secret as the key, and stay in this process. The
+guarantee does not cover an observer of the machine while it runs, of its memory
+or of the parts of a mapped file that it reads, nor one who times its steps.
 """
 
 from concurrent import futures
@@ -31,17 +31,17 @@ from episodic_dp.private import sharding
 from episodic_dp.private import state as state_lib
 from episodic_dp.private import step as step_lib
 
-# A step's draw on the host: rows int32[slots, way, shot + query], mask
+# The sample of a step on the host: rows int32[slots, way, shot + query], mask
 # bool[slots] and the number of slots up to the last task; and its next block.
 _Fetched = tuple[np.ndarray, np.ndarray, int, Any]
 
 
 class Feed:
-  """A step of images on the host: state -> (state, metrics).
+  """A step on images that stay on the host: state -> (state, metrics).
 
-  Any state may be given at any time. The draw and the first block of the step
-  that follows the last one are prefetched, and recognised by its arrays; those
-  of any other, as after a restart, are fetched when it is asked for.
+  Any state may be given at any time. The sample and first block of the
+  following step are prefetched, and recognised by the state's arrays. For
+  another state, as after a restart, they are fetched on demand.
   """
 
   def __init__(
@@ -51,15 +51,15 @@ class Feed:
       mesh: jax.sharding.Mesh | None,
       block_bytes: int,
   ):
-    """Describe the parts of a step, compiled when they are first called.
+    """Describe the parts of a step; they are compiled on their first call.
 
     Args:
       program: see `step`.
-      dataset: images [rows, H, W, C], in memory or mapped, and their labels
-        where there are no episodes.
+      dataset: images [rows, H, W, C], in memory or mapped, and their labels if
+        the plan has no episode.
       mesh: the devices; None for one.
-      block_bytes: bytes of images in a block, unless a microbatch of each
-        device is more.
+      block_bytes: bytes of images in a block; a block has at least one
+        microbatch for each device.
     """
     self._mesh = mesh or sharding.make_mesh(jax.local_devices()[:1])
     self._images = dataset.images
@@ -71,14 +71,14 @@ class Feed:
     key = jax.random.key(0, impl=keys.IMPLEMENTATION)
     rows, _ = jax.eval_shape(self._draw, key, np.int32(0))
     self._slots, *self._task = rows.shape
-    # On all devices: the tasks of a microbatch, and the bytes of their images.
+    # For all devices: the tasks of a microbatch, and the bytes of their images.
     microbatch = program.compute.microbatch_size
     together = microbatch * self._mesh.size
     size = together * math.prod(self._task) * self._images[0].nbytes
     fitting = max(1, block_bytes // size)
     most = -(-self._slots // together)
     self._size = microbatch * min(fitting, most)
-    # One thread: gathers follow one another in the order they are used in.
+    # One thread, so that blocks are gathered in the order of their use.
     self._thread = futures.ThreadPoolExecutor(1, "gather")
     self._next: tuple[Any, Any, futures.Future[_Fetched]] | None = None
 
@@ -150,13 +150,15 @@ class Feed:
     totals, first, more = self._begin(state), 0, True
     while more:
       rows, mask, filled, tasks = waiting.result()
-      # Of the device that has most of them.
+      # Of the device that has the most.
       more = first + self._size < -(-filled // self._mesh.size)
       if more:
         waiting = self._thread.submit(
             self._gather, rows, mask, filled, first + self._size
         )
-        # At most one block waits on the device behind the one it computes.
+        # At most one block waits on the device behind the one in computation.
+        # Before the device is given this block, or the sample would queue
+        # behind.
         jax.block_until_ready(totals)
       else:
         # Before the device is given this block, or the draw would queue behind.
@@ -168,11 +170,11 @@ class Feed:
     return state, metrics
 
   def compile(self, state: state_lib.State) -> None:
-    """See `meta_step.Step`; computes the first block of the next step."""
+    """Compile as in `meta_step.Step`; compute the next step's first block."""
     state = sharding.placed_state(self._mesh, state)
     _, mask, _, tasks = self._ahead(state.key, state.step).result()
     totals = self._add(state, self._begin(state), tasks, np.int32(0))
-    # Not called: it alone waits for other processes.
+    # Not called: only a call waits for other processes.
     self._finish = self._finish.lower(
         state, self._multiplier, totals, mask
     ).compile()
@@ -180,7 +182,7 @@ class Feed:
   def _ahead(
       self, key: jax.Array, number: jax.Array
   ) -> futures.Future[_Fetched]:
-    """Begin a draw on the device; the thread waits for it and gathers."""
+    """Start sampling on the device; the thread waits for it and gathers."""
     drawn = self._draw(key, number)
 
     def fetch() -> _Fetched:
@@ -193,7 +195,7 @@ class Feed:
   def _gather(
       self, rows: np.ndarray, mask: np.ndarray, filled: int, first: int
   ) -> _Fetched:
-    """Return the draw and its block from task `first` of every device on."""
+    """Return the sample and its block from task `first` of each device on."""
     size, devices = self._size, self._mesh.size
     total = size * math.prod(self._task)
     places = np.arange(total, dtype=np.int32).reshape(size, *self._task)
@@ -202,7 +204,7 @@ class Feed:
       begin, end = (device + devices * n for n in (first, first + size))
       own = rows[begin : min(end, filled) : devices].reshape(-1)
       images = np.zeros((total, *self._images.shape[1:]), self._images.dtype)
-      # Clipped like the gather on a device; also, this fills without a copy.
+      # Clipped like the gather on a device; "clip" also fills without a copy.
       np.take(self._images, own, axis=0, out=images[: own.size], mode="clip")
       real = mask[begin:end:devices]
       labels = None

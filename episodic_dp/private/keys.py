@@ -9,31 +9,31 @@ import numpy as np
 
 from episodic_dp import backends
 
-KEY_BYTES = 8  # threefry takes 64 bits
+KEY_BYTES = 8  # threefry takes 64 bits.
 IMPLEMENTATION = "threefry2x32"
 
-# What the run's key is folded with for each purpose, before the step's number.
-# Changing one changes every run.
+# Folded into the run's key for each purpose, before the step's number. Changing
+# one changes every run.
 SAMPLING, AUGMENTATION, NOISE, PARAMETERS, INNER_NOISE, COUNT, LAYERS = range(7)
 
 
 def secret_key(data: bytes | None = None) -> jax.Array:
   """Make a typed threefry key, shape [], for `private.init`.
 
-  All its 64 bits are random: an integer as a seed would have 32, few enough to
-  try them all.
+  All its 64 bits are random. An integer seed would have 32, few enough to try
+  them all.
 
   Args:
-    data: 8 bytes to make the same key again; None draws them from the operating
-      system, so that the run cannot be repeated.
+    data: 8 bytes to make the same key again; None takes new ones from the
+      operating system, so that the run cannot be repeated.
 
   Raises:
-    ValueError: data of another length.
+    ValueError: `data` has another length.
   """
   if data is None:
     data = secrets.token_bytes(KEY_BYTES)
   if len(data) != KEY_BYTES:
-    raise ValueError(f"a key has {KEY_BYTES} bytes, and data has {len(data)}")
+    raise ValueError(f"data={len(data)} bytes: expected {KEY_BYTES} for a key")
   backends.ask_for_cores()
   words = np.frombuffer(data, dtype=">u4").astype(np.uint32)
   return jax.random.wrap_key_data(jnp.asarray(words), impl=IMPLEMENTATION)
@@ -42,8 +42,8 @@ def secret_key(data: bytes | None = None) -> jax.Array:
 def check_key(key: Any) -> None:
   """Raise ValueError unless the key is one typed key of threefry.
 
-  Draws of other generators may differ between machines, and are not known to be
-  unpredictable.
+  Numbers from other generators may differ between machines, and are not known
+  to be unpredictable.
   """
   if not (
       isinstance(key, jax.Array)
@@ -62,7 +62,7 @@ def step_key(key: jax.Array, purpose: int, step: jax.Array) -> jax.Array:
 
   Args:
     key: the run's secret key.
-    purpose: one of the constants above; sampling folds the step in itself.
+    purpose: one of the constants above; the sampler folds in the step itself.
     step: int32 scalar.
   """
   return jax.random.fold_in(jax.random.fold_in(key, purpose), step)

@@ -1,6 +1,6 @@
-"""The private step as a user calls it: on the devices, or fed from the host.
+"""The private step as users call it: on the devices, or fed from the host.
 
-`step` holds the computation and its formal guarantees.
+`step` has the computation and its formal guarantees.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from episodic_dp.private import step as step_lib
 
 
 class Step(Protocol):
-  """One step of a run, compiled when it is first called."""
+  """One step of a run; it is compiled on its first call."""
 
   def __call__(
       self, state: state_lib.State
@@ -35,8 +35,8 @@ class Step(Protocol):
   def compile(self, state: state_lib.State) -> None:
     """Compile the step for states like this one, without taking it.
 
-    Processes that compile at unlike speeds do so before the first step, whose
-    collectives wait for 30 s on a CPU and then fail.
+    Processes that compile at different speeds do this before the first step: on
+    a CPU its collectives wait for 30 s and then fail.
     """
 
 
@@ -48,11 +48,11 @@ def make_meta_step(
     *,
     compute: step_lib.Compute | None = None,
 ) -> Step:
-  """Return the function that makes one step, compiled, its state donated.
+  """Return the function that takes one step, compiled; it donates its state.
 
-  With the data on the device a step is one call. Of data that stay on the host
+  With the data on the device a step is one call. With data on the host
   (`dataset.resident` is false) the examples of the next step are gathered while
-  this one computes, to the same result up to rounding; see `feed`.
+  this one is computed, with the same result up to rounding; see `feed`.
 
   Args:
     learner: see `learners.Learner`; the `meta_gradient` of a task is clipped,
@@ -60,21 +60,21 @@ def make_meta_step(
     optimizer: an Optax transformation of the noised mean gradient.
     dataset: the images, kept on the device unless `resident` is false, and the
       tree of their units.
-    release: how tasks are sampled and what is released, of data with the sizes
-      of `dataset.hierarchy`. The clip unit is the task, or the example where
-      inner steps are noisy (see `sample_level`) or the plan has no episode:
-      examples are then sampled and clipped by themselves (DP-SGD), the learner
+    release: sampling plan and mechanism, for data with the sizes of
+      `dataset.hierarchy`. The clip unit is the task. It is the example if inner
+      steps are noisy (see `sample_level`) or the plan has no episode. Without
+      an episode, examples are sampled and clipped singly (DP-SGD), the learner
       adapts to nothing (`learners.Supervised`), and `dataset.labels` (int32
-      [rows]) are classes.
-    compute: how to compute it; None for `Compute()`.
+      [rows]) are the classes.
+    compute: settings of the computation; None for `Compute()`.
 
   Returns:
     state -> (state, metrics). Metrics: "step" (int32, steps done) and
-    "update_norm" (float32, l2 norm of the optimizer's update), which are
-    functions of released quantities, and with "private_quantile" "clip_norm"
-    (float32, that of the step). With diagnostics also "private/loss" (on
-    queries), "private/clipped" (share of the tasks), "private/norm" (mean raw
-    norm), "private/tasks" and "private/non_finite" (counts), and with
+    "update_norm" (float32, l2 norm of the optimizer's update), both functions
+    of released quantities, and with "private_quantile" "clip_norm" (float32,
+    that of the step). With diagnostics also "private/loss" (on queries),
+    "private/clipped" (share of the tasks), "private/norm" (mean raw norm),
+    "private/tasks" and "private/non_finite" (counts), and with
     "percentile_window" "private/clip_norm".
 
   Raises:
@@ -103,7 +103,7 @@ def make_meta_step(
     >>> int(state.step)
     1
   """
-  # Not a default: a module that is only imported asks for no device.
+  # Not a default argument: importing a module must not request a device.
   compute = compute or step_lib.Compute()
   checks.check(learner, dataset, release)
   program = step_lib.Program(learner, optimizer, dataset, release, compute)
@@ -119,10 +119,10 @@ def make_meta_step(
 
 
 class _Resident:
-  """A step of data that lie on one device, or on every device of a mesh.
+  """A step on data that are on one device, or on every device of a mesh.
 
-  A state that still lies on one device, as the first one, is replicated. Where
-  the images do not fit, XLA says so: leave them on the host with
+  A state that is still on one device, such as the first one, is replicated. If
+  the images do not fit, XLA reports it: keep them on the host with
   `ArrayDataset(resident=False)`.
   """
 
@@ -165,7 +165,7 @@ class _Resident:
     """See `Step`."""
     if self._mesh is not None:
       state = sharding.replicate(self._mesh, state)
-    # This program is called from now on: `jit` would compile again.
+    # Later calls use this program: `jit` would compile again.
     self._compiled = self._update.lower(state, *self._data).compile()
 
 
@@ -180,7 +180,7 @@ class _Windowed:
   ) -> tuple[state_lib.State, state_lib.Metrics]:
     window: Any = state.clip
     state, metrics = self._step(state._replace(clip=window.bounds))
-    # The bounds that went into the step are donated.
+    # The step has donated its bounds.
     window = window._replace(bounds=state.clip)
     norms = metrics.pop("private/norms")
     return (

@@ -2,12 +2,12 @@
 
 Formal guarantees
 -----------------
-Every coordinate is normal up to float32 rounding, with tails as far as 9.5
-standard deviations. (`jax.random.normal` ends at 5.4: with 10^5 coordinates a
-step, what is missing would show as a delta of 10^-5.) Not covered: attacks on
-the last bits of floating-point noise, Mironov, "On Significance of the Least
-Significant Bits for Differential Privacy" (2012); `terms` makes them harder,
-see docs/decisions/floating_point.md.
+Every coordinate is normal up to float32 rounding, with tails up to 9.5 standard
+deviations. (`jax.random.normal` ends at 5.4: with 10^5 coordinates a step, the
+missing tail would be a delta of 10^-5.) Not covered: attacks on the last bits
+of floating-point noise, Mironov, "On Significance of the Least Significant Bits
+for Differential Privacy" (2012). `terms` makes them harder; see
+docs/decisions/floating_point.md.
 """
 
 import math
@@ -28,21 +28,21 @@ def add_noise(
   """Add independent N(0, stddev^2) to every coordinate of a tree.
 
   The noise depends on the key and the shapes alone, not on how the sum was
-  computed. Sums that are released together take one call.
+  computed. Noise several sums that are released together in one call.
 
   Args:
     key: the step's noise key, used for nothing else.
     total: tree of float32 arrays, the sum of clipped gradients.
     stddev: noise multiplier times clip norm, a number (0 returns the tree
       unchanged); or float32[1] for all arrays, float32[m] for each of m.
-    terms: how many independent normals a coordinate's noise is the sum of, over
-      the root of their number.
+    terms: number of independent normals whose sum, divided by the root of this
+      number, is the noise of a coordinate.
   """
   if not isinstance(stddev, jax.Array) and stddev == 0:
     return total
   leaves, treedef = jax.tree.flatten(total)
   spreads = jnp.broadcast_to(jnp.float32(stddev), len(leaves))
-  # Drawn at once: a draw is a large program to compile.
+  # Drawn at once: each call is a large program to compile.
   ends = np.cumsum([leaf.size for leaf in leaves])
   drawn = jnp.split(_normal(key, (int(ends[-1]),), terms), ends[:-1])
   noised = [
@@ -53,10 +53,10 @@ def add_noise(
 
 
 def _normal(key: jax.Array, shape: tuple[int, ...], terms: int) -> jax.Array:
-  """Draw standard normals, each the scaled sum of `terms` of them.
+  """Draw standard normals, each the scaled sum of `terms` independent ones.
 
   Holohan and Braghin, "Secure Random Sampling in Differential Privacy" (2021):
-  to undo a sum, all of its terms must be undone at once.
+  to invert a sum, an attack must invert all of its terms at once.
   """
   if terms == 1:
     return standard_normal(key, shape)
@@ -78,10 +78,10 @@ def _box_muller(
 ) -> tuple[jax.Array, jax.Array]:
   """Compute two independent normals from three uint32 words.
 
-  The radius is sqrt(2 E) for an exponential E. One bit says whether E comes
-  from the upper or the lower half of the unit interval, and 63 bits how far it
-  is from that end, so that float32 resolves both ends: radii near 0, and far
-  ones up to sqrt(2 log 2^65).
+  The radius is sqrt(2 E) for an exponential E. One bit chooses the upper or the
+  lower half of the unit interval, and 63 bits give the distance from that end.
+  So float32 resolves both ends: radii near 0 and far ones up to
+  sqrt(2 log 2^65).
   """
   upper = high >> 31 == 1
   rest = (high & 0x7FFFFFFF).astype(jnp.float32)

@@ -2,20 +2,20 @@
 
 Formal guarantees
 -----------------
-"private_quantile": the counts that a step adds up, their noise, and the noise
-on the gradients are those of `plan.Mechanism`, where it is shown that the two
-sums together are one Gaussian mechanism of the announced noise multiplier. The
-clip norms of step t + 1 are a function of the noised counts of steps 1 .. t and
-of public constants, so they may be published with the parameters.
+"private_quantile": a step releases the noised sums of `plan.Mechanism`, which
+shows that the two together are one Gaussian mechanism of the stated noise
+multiplier. The clip norms of step t + 1 are a function of the noised counts of
+steps 1 .. t and of public constants, so they may be published with the
+parameters.
 
-| clip unit | what it adds to the count |
+| clip unit | contribution to the count |
 | --- | --- |
 | norm within C, not scaled down | + 1/2 |
 | scaled down to C | - 1/2 |
-| not finite: a zero vector, as its gradient | 0 |
+| not finite: its gradient is the zero vector | 0 |
 
 "percentile_window" (only to reproduce the paper): no guarantee. `Window.norms`
-are raw norms of single clip units and the clip norms follow from them: both are
+are raw norms of single clip units and determine the clip norms: both are
 private data.
 """
 
@@ -30,12 +30,12 @@ from episodic_dp import plan as plan_lib
 from episodic_dp.private import clipping
 from episodic_dp.private import noise
 
-# The range of clip norms: within it float32 keeps the bound and the noise.
+# The range of clip norms in which float32 keeps the bound and the noise.
 _MIN_NORM, _MAX_NORM = 1e-20, 1e20
 
 
 class Window(NamedTuple):
-  """The clip norm of "percentile_window" and the norms that it follows from.
+  """The clip norm of "percentile_window" and the norms that determine it.
 
   Attributes:
     bounds: float32[groups], the clip norm of the next step.
@@ -52,7 +52,7 @@ class Window(NamedTuple):
 
 
 def init(mechanism: plan_lib.Mechanism, params: Any) -> jax.Array | Window:
-  """Return the clip norm of the first step, as `State.clip` holds it."""
+  """Return the first step's clip norm in the form of `State.clip`."""
   groups = 1
   if mechanism.clip_by == "layer":
     groups = len(jax.tree.leaves(params))
@@ -67,27 +67,27 @@ def init(mechanism: plan_lib.Mechanism, params: Any) -> jax.Array | Window:
 
 
 def stddev(multiplier: jax.Array, bounds: jax.Array) -> jax.Array:
-  """Return the noise on the sum of gradients, float32[groups].
+  """Return the standard deviation of the noise on a sum: float32[groups].
 
-  With m arrays that have own bounds, array j has noise z' sqrt(m) C_j: in units
-  of the noise every array then moves by 1 / (z' sqrt(m)) at most.
+  With a separate bound for each of m arrays, array j has noise z' sqrt(m) C_j.
+  In units of the noise every array then moves by at most 1 / (z' sqrt(m)).
 
   Args:
-    multiplier: z', above 0, of the gradients.
+    multiplier: z' > 0, the noise multiplier of the gradients.
     bounds: float32[groups], the clip norms of the step.
   """
   return (multiplier * math.sqrt(bounds.size)) * bounds
 
 
 def count_within(clipped: clipping.Clipped, real: jax.Array) -> jax.Array:
-  """Add up the signs of some clip units: float32[groups].
+  """Sum the contributions of clip units to the counts: float32[groups].
 
   Args:
-    clipped: of [units], its gradients not used.
-    real: bool[units], false for those to be left out.
+    clipped: arrays [units]; the gradients are not used.
+    real: bool[units], false for units to leave out.
   """
   signs = jnp.where(clipped.within, 0.5, -0.5)
-  # Exact: halves, in float32, up to 2^23 of them.
+  # Exact in float32: halves, up to 2^23 of them.
   return jnp.where((real & clipped.finite)[:, None], signs, 0.0).sum(0)
 
 
@@ -100,19 +100,19 @@ def update(
     *,
     terms: int = 1,
 ) -> jax.Array:
-  """Return the clip norms of the next step, by the geometric update.
+  """Return the clip norms of the next step by the geometric update.
 
   Source: Andrew et al., "Differentially Private Learning with Adaptive
-  Clipping" (2021), section 2. With m counts each has noise sqrt(m) sigma_b, so
-  that together they cost what one with sigma_b does.
+  Clipping" (2021), section 2. Each of m counts has noise sqrt(m) sigma_b, so
+  that together they cost the same as one count with sigma_b.
 
   Args:
     mechanism: with clipping="private_quantile".
-    bounds: float32[groups], of this step.
+    bounds: float32[groups], the clip norms of this step.
     counts: float32[groups], `count_within` of all clip units of the step.
-    key: of the noise on the counts, used for nothing else.
+    key: key of the noise on the counts, used for nothing else.
     tasks: the expected number of clip units, a public constant.
-    terms: of the noise, as `noise.add_noise` takes it.
+    terms: as in `noise.add_noise`.
   """
   gamma, rate = mechanism.clip_quantile, mechanism.clip_rate
   sigma = mechanism.count_noise
@@ -127,19 +127,19 @@ def update(
 def push(
     mechanism: plan_lib.Mechanism, window: Window, new: jax.Array
 ) -> Window:
-  """Append the norms of a step; set the clip norm when half a window is new.
+  """Append a step's norms; update the clip norm when half a window is new.
 
   Source: "Meta-Learning with Differential Privacy" (DP-MAML), section 5.2.1:
   the percentile of a full window, unless it rises.
 
   Args:
     mechanism: with clipping="percentile_window".
-    window: before the step.
+    window: the state before the step.
     new: float32[slots, groups], -1 in slots without a finite clip unit.
   """
   size = window.norms.shape[0]
   chosen = new[:, 0] >= 0
-  order = jnp.argsort(~chosen, stable=True)  # The chosen first, in order.
+  order = jnp.argsort(~chosen, stable=True)  # Chosen norms first, in order.
   count = chosen.sum(dtype=jnp.int32)
   norms = lax.dynamic_slice_in_dim(
       jnp.concatenate([window.norms, new[order]]), count, size
@@ -155,6 +155,6 @@ def push(
       jnp.where(due, lower, window.bounds),
       norms,
       held,
-      # Modulo: a draw larger than a step of the window counts as several.
+      # Modulo: a sample larger than half a window counts as several updates.
       jnp.where(due, fresh % step, fresh),
   )

@@ -5,19 +5,19 @@ first-order outer gradients and sums divided by public counts.
 
 Formal guarantees
 -----------------
-What an outer sum is made of depends on the examples of a task as follows, C_in
-and z_in being the inner clip norm and noise multiplier, C the outer clip norm:
+The outer sum depends on the examples of a task as follows. C_in and z_in are
+the inner clip norm and noise multiplier, C is the outer clip norm.
 
-| one example replaced in | what moves | by at most |
+| replaced example | affected quantity | change at most |
 | --- | --- | --- |
-| the support set | each inner sum, before N(0, (z_in C_in)^2 I) | 2 C_in |
-| the query set | the outer sum | 2 C |
+| in the support set | each inner sum, before N(0, (z_in C_in)^2 I) | 2 C_in |
+| in the query set | the outer sum | 2 C |
 
-The gradient of one example is computed from that example and the parameters
-alone, and the parameters of inner step i + 1 from the noised sums of steps 0 ..
-i. Nothing else reads the support set: noised gradients are constants of the
-outer gradient. The inner noise depends on the key, which is the task's, and on
-the inner step; a noised sum is used once.
+The gradient of one example depends only on that example and the parameters. The
+parameters of inner step i + 1 depend on the noised sums of steps 0 .. i.
+Nothing else reads the support set: noised gradients are constants of the outer
+gradient. The inner noise depends on the task's key and on the inner step, and a
+noised sum is used once.
 """
 
 from collections.abc import Callable
@@ -43,12 +43,12 @@ def inner_gradient(
 
   Args:
     mechanism: its `inner_clip_norm`, `inner_noise_multiplier` and `clip_by`.
-    key: of one task; inner step i folds i into it.
+    key: key of one task; inner step i folds i into it.
 
   Returns:
-    loss -> gradient, which takes the place of `jax.grad(loss)`: the sum over
-    the examples of the loss's gradients at each alone, clipped to C_in, plus
-    noise, divided by their number (way * shot, which is public).
+    loss -> gradient, in place of `jax.grad(loss)`: the gradients of single
+    examples, clipped to C_in, summed and noised, divided by their number (way *
+    shot, which is public).
   """
   clip_norm = mechanism.inner_clip_norm
   multiplier = mechanism.inner_noise_multiplier
@@ -70,8 +70,8 @@ def inner_gradient(
       mean = jax.tree.map(
           lambda g, p: (g / count).astype(p.dtype), noised, params
       )
-      # The outer gradient takes it for a constant: a derivative of the loss
-      # would read the support examples again, without noise.
+      # A constant for the outer gradient: a derivative of the loss would read
+      # the support examples again, without noise.
       return lax.stop_gradient(mean)
 
     return gradient
@@ -87,19 +87,19 @@ def query_sum(
     key: jax.Array,
     bounds: jax.Array,
 ) -> tuple[jax.Array, clipping.Clipped]:
-  """Sum one task's clipped query gradients, after private adaptation.
+  """Sum one task's clipped query gradients after private adaptation.
 
   The gradient of a query example is that of its loss at the adapted parameters,
-  taken back to `params` through `adapt` with the noised inner gradients for
+  propagated back to `params` through `adapt` with the noised inner gradients as
   constants: for MAML the first-order gradient of [M].
 
   Args:
-    learner: one with `example_gradients`.
+    learner: a learner with `example_gradients`.
     mechanism: the inner clip norm and noise.
-    params: what the task adapts from.
+    params: the parameters that the task adapts.
     task: `support` and `query`.
-    key: of this task's inner noise.
-    bounds: float32[groups], the outer clip norm, as `clipping.clip` takes it.
+    key: key of this task's inner noise.
+    bounds: float32[groups], the outer clip norm, as in `clipping.clip`.
 
   Returns:
     (mean query loss; `Clipped` with the sum of the clipped gradients, and its

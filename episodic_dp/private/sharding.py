@@ -21,10 +21,10 @@ def make_mesh(devices: Sequence[jax.Device]) -> jax.sharding.Mesh:
 
 
 def placed_state(mesh: jax.sharding.Mesh, state: Any) -> Any:
-  """Return the state on every device, for a step that may begin."""
+  """Return the state on every device, ready for a step."""
   if mesh.devices.flat[0].platform == "cpu":
-    # Steps in a queue would take the threads that the devices of the first one
-    # need for their all-reduce: it would hang, and fail after 40 s.
+    # Queued steps would take the threads that the devices of the first one need
+    # for their all-reduce: it would hang, and fail after 40 s.
     jax.block_until_ready(state)
   return replicate(mesh, state)
 
@@ -40,10 +40,10 @@ def in_parts(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
 
 
 def parts(mesh: jax.sharding.Mesh, make: Callable[[int], Any]) -> Any:
-  """Make arrays that every device has a part of, along the first axis.
+  """Make arrays that are divided among the devices along the first axis.
 
   Args:
-    mesh: of the devices.
+    mesh: the devices.
     make: number of a device in the mesh -> tree of NumPy arrays, its part;
       called for the devices of this process.
   """
@@ -69,9 +69,9 @@ def replicate(mesh: jax.sharding.Mesh, tree: Any) -> Any:
   """Put arrays on every device of the mesh, also over several processes.
 
   Args:
-    mesh: where to.
-    tree: of arrays that every process holds alike; those that are replicated
-      already stay where they are.
+    mesh: the devices.
+    tree: arrays that are equal in every process; those that are replicated
+      already are not copied.
   """
   sharding = replicated(mesh)
 

@@ -1,10 +1,10 @@
-"""State that a run carries from step to step, and the iterates' average.
+"""The state that a run carries from step to step, and the iterates' average.
 
-The average is what a run gives away. Under noise the last parameters are a
-point of a cloud around the path of the training, and their average is nearer to
-that path. It is a function of the released, noised updates and costs no
-privacy: De, Berrada, Hayes, Smith and Balle, "Unlocking High-Accuracy
-Differentially Private Image Classification through Scale" (2022), section 3.
+A run publishes the average. Under noise the last parameters scatter around the
+path of the training, and their average is nearer to that path. It is a function
+of the released, noised updates and costs no privacy: De, Berrada, Hayes, Smith
+and Balle, "Unlocking High-Accuracy Differentially Private Image Classification
+through Scale" (2022), section 3.
 """
 
 from typing import Any, NamedTuple
@@ -30,9 +30,10 @@ class State(NamedTuple):
     opt_state: the optimizer's state.
     step: int32 scalar, steps done.
     key: the run's secret key (typed), the same in all steps; `repr` hides it.
-    clip: float32[groups], the clip norm of the next step, of the whole gradient
-      (one group) or of each array; with clipping="percentile_window" a
-      `quantile.Window`, which holds norms of single tasks: private data.
+    clip: float32[groups], the clip norm of the next step, for the whole
+      gradient (one group) or for each array; with
+      clipping="percentile_window" a `quantile.Window`, which holds norms of
+      single tasks: private data.
   """
 
   params: Any
@@ -60,8 +61,8 @@ def init(
     key: the run's secret key, from `secret_key`.
     learner: as in `make_meta_step`.
     optimizer: an Optax transformation.
-    mechanism: what will be released.
-    params: where to start (copied); None draws them with the learner.
+    mechanism: the released vector of a step.
+    params: initial parameters (copied); None initialises them by the learner.
 
   Raises:
     ValueError: the key is not one typed key of threefry.
@@ -87,7 +88,7 @@ def init(
       key,
       quantile.init(mechanism, params),
   )
-  # A step donates its state, and the caller keeps its own arrays.
+  # A step donates its state; the caller's arrays must stay valid.
   return jax.tree.map(jnp.copy, state)
 
 
@@ -97,7 +98,7 @@ class Averaged(NamedTuple):
   Attributes:
     average: of the parameters, with their shapes.
     steps: int32 scalar, the number of averaged steps.
-    inner: the optimizer's own state.
+    inner: the optimizer's state.
   """
 
   average: Any
@@ -111,11 +112,11 @@ def averaged(
   """Return the optimizer with an average of the parameters in its state.
 
   The updates stay the same. After step t the average becomes d average +
-  (1 - d) parameters with d the smaller of `decay` and t / (t + 1): the plain
-  mean of the first 1 / (1 - decay) steps, then an exponential one.
+  (1 - d) parameters with d the smaller of `decay` and t / (t + 1): first the
+  plain mean of 1 / (1 - decay) steps, then an exponential mean.
 
   Args:
-    optimizer: any.
+    optimizer: any Optax transformation.
     decay: at least 0 and below 1; about 1 / (1 - decay) steps are averaged.
   """
 
@@ -140,7 +141,7 @@ def make_optimizer(
   """Build Adam or SGD with a cosine schedule, and the average of its iterates.
 
   Args:
-    chosen: its options.
+    chosen: the optimizer's options.
     steps: number of steps of the run, more than those of the warm-up.
   """
   schedule = optax.warmup_cosine_decay_schedule(
@@ -155,7 +156,7 @@ def make_optimizer(
 
 
 def published(state: State) -> Any:
-  """Return the model of a state: the average, or else the parameters."""
+  """Return the model of a state: the average, or the parameters without one."""
   if isinstance(state.opt_state, Averaged):
     return state.opt_state.average
   return state.params

@@ -1,38 +1,38 @@
 """One private meta-step: sample, clip each task, sum, noise once, update.
 
 With a plan without an episode the tasks are single examples, and the step is
-that of DP-SGD; below, read "examples" for "tasks" then.
+DP-SGD. Read "examples" for "tasks" below.
 
 [M] "Meta-Learning with Differential Privacy" (DP-MAML), Algorithm 1, with the
-sum divided by the expected, public number of tasks instead of the drawn one.
+sum divided by the expected, public number of tasks instead of the sampled one.
 
 Formal guarantees
 -----------------
-The released vector of a step is the sum over the drawn tasks of gradients
-clipped to C, plus N(0, (z C)^2 I), which is what `accounting` accounts for the
-same hierarchy, plan and mechanism; or that sum and a noised count, which
-together cost the same, where the clip norm adapts (`quantile` says when nothing
-is guaranteed). Everything else that a step returns, but for `State.key` and a
-`quantile.Window`, is a function of released vectors and public constants,
-unless `Compute(diagnostics=True)` asks for the entries named "private/...". The
-guarantee holds against anyone who does not know `State.key`.
+The released vector of a step is the sum over the sampled tasks of gradients
+clipped to C, plus N(0, (z C)^2 I). `accounting` accounts for this release with
+the same hierarchy, plan and mechanism. With an adaptive clip norm the release
+is that sum and a noised count, which together cost the same (`quantile` names
+the rule without a guarantee). Everything else that a step returns is a function
+of released vectors and public constants, except `State.key`, a
+`quantile.Window`, and the entries "private/..." of `Compute(diagnostics=True)`.
+The guarantee holds against anyone who does not know `State.key`.
 
-Each task is clipped by itself before anything is added, so that one task added,
-removed or replaced moves the sum by no more than `clipping.sensitivity` says,
-up to the rounding of the sum that is stated there. With noisy inner steps the
-clip units are the query examples of the tasks, see `sample_level`.
+Each task is clipped separately before anything is added. So one task added,
+removed or replaced moves the sum by at most `clipping.sensitivity`, up to the
+rounding of the sum that is stated there. With noisy inner steps the clip units
+are the query examples of the tasks; see `sample_level`.
 
-Several devices share the tasks out. The sum over the devices is that of one
-device, up to the rounding of float32 additions in another order: every task is
-clipped on the device that computes it, before anything is added. Noise is drawn
+Several devices share the tasks. The sum over the devices is that of one device,
+up to the rounding of float32 additions in another order: every task is clipped
+on the device that computes it, before anything is added. Noise is drawn
 outside, once, from the step's key; it does not depend on the devices.
 
-`jax.grad` inside `jax.shard_map` sums a gradient over the devices when its
-parameters are the same on all of them, and such sums would be clipped in place
-of tasks, silently. Two things prevent it: parameters are cast to differ between
-devices (`varying`); and the rewriting that inserts these sums (`check_vma`) is
-off, since a learner may differentiate by own constants, such as a head that
-begins at zero, which no cast outside reaches.
+`jax.grad` inside `jax.shard_map` sums a gradient over the devices if its
+parameters are the same on all of them. Such sums would silently be clipped
+instead of tasks. Two things prevent it. Parameters are cast to differ between
+devices (`varying`). The rewriting that inserts these sums (`check_vma`) is off,
+since a learner may differentiate by constants, such as a head that starts at
+zero, which no cast outside reaches.
 """
 
 from collections.abc import Callable
@@ -71,20 +71,21 @@ class Compute:
   """Settings of the computation; none changes the guarantee.
 
   Attributes:
-    microbatch_size: tasks that a device computes together, whose gradients are
-      in its memory at once; by default that of `backends.choices`.
-    mesh: devices that share the tasks of a step out, along its one axis `tasks`
+    microbatch_size: number of tasks that a device computes together, with their
+      gradients in its memory at once; by default that of `backends.choices`.
+    mesh: devices that share the tasks of a step, along its one axis `tasks`
       (`training.make_mesh`); "all" for all that JAX sees, where every core of a
       CPU is one; None for one. The sampled tasks and the noise are the same
       bits on any mesh, the parameters up to rounding.
-    diagnostics: also return "private/..." metrics, which are outside the
-      guarantee: keep them apart and unpublished.
-    block_bytes: for data that stay on the host, bytes of images that are
-      handed to the devices at once (at least one microbatch each); about three
-      such blocks are held, one of them on the host.
-    noise_terms: the number of independent normals that the noise on a released
-      number is the sum of, divided by its root: as normal as one, and harder to
-      undo by its last bits (docs/decisions/floating_point.md); others take 4.
+    diagnostics: whether to return "private/..." metrics too. They are outside
+      the guarantee: keep them apart and unpublished.
+    block_bytes: for data that stay on the host, bytes of images that are copied
+      to the devices at once (at least one microbatch each); about three such
+      blocks are in memory, one of them on the host.
+    noise_terms: number of independent normals whose sum, divided by the root of
+      their number, is the noise on a released number. More are as normal as
+      one, and harder to invert from the last bits
+      (docs/decisions/floating_point.md); others take 4.
   """
 
   microbatch_size: int = dataclasses.field(
@@ -96,9 +97,9 @@ class Compute:
   noise_terms: int = 1
 
   def device_mesh(self) -> jax.sharding.Mesh | None:
-    """Return the mesh of the devices that are there; None for one device.
+    """Return the mesh of the available devices; None for one device.
 
-    Warns once where cores stay idle, as JAX began without them.
+    Warns once if cores stay idle because JAX started without them.
     """
     if not isinstance(self.mesh, str):
       return self.mesh
@@ -119,10 +120,9 @@ class Program:
     optimizer: an Optax transformation of the noised mean gradient.
     dataset: its rows, rotations and targets are read here; its images and
       labels are arguments, of the same shapes.
-    release: how tasks, or examples where the plan has no episode, are sampled,
-      and what of them is released.
-    compute: see `Compute`. Memory grows with its `microbatch_size`, and not
-      with the number of slots.
+    release: sampling plan and mechanism.
+    compute: see `Compute`. Memory grows with its `microbatch_size`, not with
+      the number of slots.
   """
 
   learner: learners.Learner
@@ -133,7 +133,7 @@ class Program:
 
   @property
   def noise_multiplier(self) -> Any:
-    """Return the argument of a compiled step, a float32 scalar of NumPy."""
+    """Return the noise multiplier as an argument of a step: NumPy float32."""
     return np.float32(self.release.mechanism.gradient_noise_multiplier)
 
   @property
@@ -159,10 +159,10 @@ class Tasks(NamedTuple):
   Attributes:
     images: uint8 or float32 [images, H, W, C], the whole data set or a part.
     rows: int32[slots, way, shot + query], rows of `images`.
-    mask: bool[slots], false for slots without a task, or with one that could
-      not be filled: they add nothing.
-    labels: int32[images], the class of every image, where there are no
-      episodes: a slot is one example, way and shot + query are 1. None with
+    mask: bool[slots], false for slots without a task or with an incomplete one:
+      they add nothing.
+    labels: int32[images], the class of every image, if the plan has no episode:
+      a slot is then one example, and way and shot + query are 1. None with
       episodes.
   """
 
@@ -176,12 +176,12 @@ class Totals(NamedTuple):
   """The sums of a step.
 
   Attributes:
-    gradient: float32[parameters], all arrays in one: a program with an
-      operation for each of them takes longer to compile.
-    compensation: likewise, what rounding took off `gradient` so far.
+    gradient: float32[parameters], all arrays in one: a program with one
+      operation for each array takes longer to compile.
+    compensation: float32[parameters], the rounding errors of `gradient` so far.
     diagnostics: sums over tasks, or none; private.
-    norms: what the clip norm adapts to: counts float32[groups], for a window
-      the norms float32[slots, groups], and () where it is fixed; private.
+    norms: input of the adaptive clip norm: counts float32[groups], for a window
+      the norms float32[slots, groups], and () for a fixed norm; private.
   """
 
   gradient: jax.Array
@@ -191,7 +191,7 @@ class Totals(NamedTuple):
 
   @property
   def sum(self) -> jax.Array:
-    """Return the sum of the clipped gradients, see `clipping`."""
+    """Return the sum of the clipped gradients; see `clipping`."""
     return self.gradient + self.compensation
 
 
@@ -207,14 +207,14 @@ def draw(
 
   Returns:
     rows int32[slots, way, shot + query] of the images and mask bool[slots],
-    false for slots without a task or with one that could not be filled;
-    without an episode a slot is one example, and way and shot + query are 1.
+    false for slots without a task or with an incomplete one. Without an episode
+    a slot is one example, and way and shot + query are 1.
   """
   hierarchy, plan = program.release.hierarchy, program.release.plan
   sampling_key = jax.random.fold_in(key, keys.SAMPLING)
   indices, mask = sampling.sample(sampling_key, hierarchy, plan, step)
   if plan.episode is None:
-    # Drawn examples first: only their microbatches are computed.
+    # Sampled examples first: only their microbatches are computed.
     mask = mask.reshape(-1)
     order = jnp.argsort(~mask, stable=True)
     indices, mask = indices.reshape(-1, 1, 1)[order], mask[order]
@@ -224,12 +224,12 @@ def draw(
 
 
 def begin(program: Program, state: state_lib.State, slots: int) -> Totals:
-  """Return the totals without any task.
+  """Return totals without any task.
 
   Args:
     program: see `Program`.
-    state: before the step.
-    slots: of the whole step.
+    state: the state before the step.
+    slots: number of slots of the whole step.
   """
   size = sum(p.size for p in jax.tree.leaves(state.params))
   zeros = jnp.zeros(size, jnp.float32)
@@ -252,17 +252,17 @@ def add(
 ) -> Totals:
   """Add the clipped gradients of all tasks of a step, or of a part of them.
 
-  Parts give the bits of the whole when each but the last is a multiple of the
+  Parts give the bits of the whole if each but the last is a multiple of the
   microbatch size: microbatches are added one by one, in the same order. Only
-  those that hold tasks are computed.
+  microbatches that hold tasks are computed.
 
   Args:
     program: see `Program`.
-    state: before the step.
-    totals: from `begin`, or from the part before.
-    tasks: the part; `rows` point into its own `images`.
-    first: the slot, of the whole step, of the part's first task.
-    stride: how far the slot of a task is from that of the one before.
+    state: the state before the step.
+    totals: from `begin`, or from the previous part.
+    tasks: the part; `rows` refer to its own `images`.
+    first: slot of the part's first task in the whole step.
+    stride: distance between the slots of successive tasks.
 
   Returns:
     The new totals; the diagnostics are still sums, for `summarise`.
@@ -305,12 +305,12 @@ def add(
     if size > 1:
       clipped, diagnostics = jax.vmap(one)(*batch)
     else:
-      # A batch of one is slower than none: batched products take other ways.
+      # A batch of one is slower than none: batched products use other kernels.
       alone = one(*jax.tree.map(lambda a: a[0], batch))
       clipped, diagnostics = jax.tree.map(lambda a: a[None], alone)
     return _added(program, totals, clipped, diagnostics, real, slots)
 
-  # Up to the last task; the empty microbatches beyond are not computed.
+  # Up to the last task: the empty microbatches beyond are not computed.
   filled = jnp.max(jnp.where(mask, jnp.arange(mask.shape[0]) + 1, 0))
   count = (filled + size - 1) // size
   return lax.fori_loop(0, count, add_microbatch, totals)
@@ -326,7 +326,7 @@ def _clipped_gradient(
   """Return a task's gradient within the clip norm, and its diagnostics."""
   mechanism, learner = program.release.mechanism, program.learner
   if mechanism.noisy_inner_steps:
-    # Without random layers: `checks.check` sees to that.
+    # `checks.check` has excluded random layers.
     loss, clipped = sample_level.query_sum(
         learner, mechanism, state.params, task, inner_key, state.clip
     )
@@ -338,7 +338,7 @@ def _clipped_gradient(
   clipped = clipped._replace(gradient=_as_one(clipped.gradient))
   if not program.compute.diagnostics:
     return clipped, {}
-  # Of the task, or of its query examples where these are clip units.
+  # Of the task, or of its query examples if these are the clip units.
   return clipped, {
       "loss": jnp.where(jnp.isfinite(loss), loss, 0),
       "clipped": clipped.clipped.mean(),
@@ -353,20 +353,20 @@ def task_gradient(
     task: sampling.EpisodeBatch,
     layer_key: jax.Array,
 ) -> tuple[jax.Array, Any]:
-  """Return the loss of a task and its gradient: means over what it draws.
+  """Return the loss and gradient of a task: means over its random numbers.
 
   Args:
-    learner: of the step.
-    params: where the gradient is taken.
-    task: its examples.
-    layer_key: of random layers, this task's; not used without such.
+    learner: the learner of the step.
+    params: the parameters to differentiate by.
+    task: support and query examples.
+    layer_key: this task's key for random layers; unused without them.
   """
   if learner.model.random is None:
     return learner.meta_gradient(params, task)
   draws = learner.model.draws
   if draws == 1:
     return learner.at_task(layer_key).meta_gradient(params, task)
-  # One after another: memory is that of one.
+  # One after another, so that memory is that of one.
   found = lax.map(
       lambda k: learner.at_task(k).meta_gradient(params, task),
       jax.random.split(layer_key, draws),
@@ -387,11 +387,11 @@ def _added(
     real: jax.Array,
     slots: jax.Array,
 ) -> Totals:
-  """Add the tasks of a microbatch that are real: bool[tasks]."""
+  """Add the tasks of a microbatch where `real` (bool[tasks]) is true."""
 
   def total(values: jax.Array) -> jax.Array:
     shape = real.shape + (1,) * (values.ndim - 1)
-    # Chosen, not multiplied: what fills an empty slot may be anything.
+    # Selected, not multiplied: an empty slot may hold any value.
     return clipping.sum_units(jnp.where(real.reshape(shape), values, 0))
 
   gradient, compensation = clipping.compensated_add(
@@ -418,7 +418,7 @@ def summarise(diagnostics: Diagnostics, mask: jax.Array) -> Diagnostics:
 
   Args:
     diagnostics: sums over all tasks of the step, or none.
-    mask: bool[slots] of all of them.
+    mask: bool[slots] of the step.
   """
   if not diagnostics:
     return {}
@@ -445,15 +445,15 @@ def finish(
 
   Args:
     program: see `Program`.
-    state: before the step.
-    multiplier: `Program.noise_multiplier`, as an argument of what is compiled.
-    totals: of all tasks.
+    state: the state before the step.
+    multiplier: `Program.noise_multiplier`, an argument of the compiled program.
+    totals: the totals of all tasks.
     mask: bool[slots], from `draw`.
   """
   metrics = summarise(totals.diagnostics, mask)
   mechanism, bounds = program.release.mechanism, state.clip
   noised = _like(state.params, totals.sum)
-  if mechanism.noise_multiplier:  # Or none, also of an infinite clip norm.
+  if mechanism.noise_multiplier:  # An infinite clip norm has no noise.
     noised = noise.add_noise(
         keys.step_key(state.key, keys.NOISE, state.step),
         noised,
@@ -504,13 +504,13 @@ def take(
     *,
     mesh: jax.sharding.Mesh | None = None,
 ) -> tuple[state_lib.State, state_lib.Metrics]:
-  """Take one whole step of data that lie on the devices.
+  """Take one whole step on data that are on the devices.
 
   Args:
     program: see `Program`.
-    state: before the step.
+    state: the state before the step.
     multiplier: see `finish`.
-    images: of the data set.
+    images: images of the data set.
     labels: int32[images] without an episode, else None.
     mesh: the devices; None for one.
   """
@@ -531,8 +531,8 @@ def sum_tasks(
 ) -> Totals:
   """Return the totals of all tasks, computed by all devices of a mesh.
 
-  Slot i belongs to device i modulo their number, so that every device computes
-  as many tasks as the others, or one less: the drawn ones come first.
+  Slot i belongs to device i modulo their number. Sampled tasks come first, so
+  the numbers of tasks of two devices differ by at most one.
   """
   if mesh is None:
     return add(program, state, begin(program, state, tasks.mask.size), tasks)
@@ -566,8 +566,8 @@ def on_devices(
 
 
 def summed(totals: Totals) -> Totals:
-  """Return the sum over the devices of what each of them added up."""
-  # As one array: one all-reduce, not one for each array.
+  """Return the sum of the devices' totals."""
+  # As one array: one all-reduce instead of one for each array.
   flat, restore = flatten_util.ravel_pytree(totals)
   return restore(lax.psum(flat, sharding.AXIS))
 

@@ -1,8 +1,8 @@
-"""Samples of examples, and the tasks made of them.
+"""Samplers of examples, and the tasks made from their samples.
 
 `sample` reads the same `plan` objects as the accountant: what is accounted is
-what is drawn. It runs on the accelerator; `numpy_sampler` is for programs
-without JAX, which this package therefore imports on first use.
+what is sampled. It runs on the accelerator. `numpy_sampler` is for programs
+without JAX, so this package imports JAX on first use only.
 """
 
 import importlib

@@ -3,13 +3,13 @@
 `jax.random.randint`, float32 uniforms and `jax.random.binomial` are not exact
 enough for a privacy proof. Here 128 random bits are scaled to a range in
 whole-number arithmetic, exact up to one part in 2^97, or looked up in the
-whole-number thresholds of `plan.sampler_error.BinomialTable`; the accountant
+whole-number thresholds of `plan.sampler_error.BinomialTable`. The accountant
 charges the remaining error to delta.
 
-A pass of `RandomAllocation` has T steps, and every unit falls into one of them.
-The assignment is not stored: each step draws it again from the pass's key, in
-chunks of units, which takes little memory and makes a step a pure function of
-its number.
+A pass of `RandomAllocation` has T steps, and every unit is assigned to one of
+them. The assignment is not stored. Each step computes it again from the pass's
+key, in chunks of units, which takes little memory and makes a step a pure
+function of its number.
 """
 
 from collections.abc import Mapping
@@ -28,11 +28,11 @@ _WORDS = sampler_error.BITS // 32
 
 
 def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-  """Draw 128 random bits for each place of `shape`: uint32[*shape, 4].
+  """Draw 128 random bits for each entry of `shape`: uint32[*shape, 4].
 
-  They are drawn as a vector, which XLA compiles several times faster than many
-  dimensions. The barrier keeps XLA from generating them again for each of their
-  readers.
+  They are drawn as a vector, which XLA compiles several times faster than an
+  array of many dimensions. The barrier keeps XLA from generating them again for
+  each use.
   """
   shape = (*shape, _WORDS)
   bits = jax.random.bits(key, (math.prod(shape),), jnp.uint32)
@@ -53,11 +53,11 @@ def _multiply(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def uniform_below(bits: jax.Array, n: jax.Array | int) -> jax.Array:
-  """Compute floor(U n / 2^128), U being the 128-bit number of `bits`.
+  """Compute floor(U n / 2^128), where U is the 128-bit number `bits`.
 
-  For uniform bits the result is uniform on 0 .. n - 1 but for a total variation
-  of at most n / 2^128, and each value's probability times n is as near to 1
-  (`plan.sampler_error` adds it up).
+  For uniform bits the result is uniform on 0 .. n - 1 up to a total variation
+  of at most n / 2^128. Each value's probability times n is within n / 2^128 of
+  1 (`plan.sampler_error` adds up both).
 
   Args:
     bits: uint32[..., 4], most significant word first.
@@ -68,8 +68,8 @@ def uniform_below(bits: jax.Array, n: jax.Array | int) -> jax.Array:
   """
   factor = jnp.asarray(n).astype(jnp.uint32)
   carry = jnp.zeros((), jnp.uint32)
-  # Schoolbook product from the least significant word up: only what is carried
-  # out of the last word, U n / 2^128 rounded down, is kept.
+  # Schoolbook product from the least significant word up. Only the carry out of
+  # the last word is kept: U n / 2^128 rounded down.
   for word in range(bits.shape[-1] - 1, -1, -1):
     high, low = _multiply(bits[..., word], factor)
     low = low + carry
@@ -91,15 +91,15 @@ def draw_ordered(
 
   The Fisher-Yates shuffle of a = (0, 1, .., N - 1) draws, for i = 0, 1, ..,
   j_i uniform on i .. N - 1, swaps a[i] with a[j_i], and outputs the new a[i].
-  Here all j_i are drawn at once, and the shuffle is worked out in parallel and
+  Here all j_i are drawn at once, and the shuffle is computed in parallel and
   without the array a (`resolve_swaps`). With exactly uniform j_i the output is
-  an exactly uniform ordered sample without replacement; the j_i are off by what
-  `uniform_below` says.
+  an exactly uniform ordered sample without replacement. The error of the j_i is
+  that of `uniform_below`.
 
   Args:
     bits: uint32[..., slots, 4] random bits.
     n_children: int32[...], N >= 0; may be traced, and differ between units.
-    slots: how many entries, at least 1. Where N < slots the first N entries are
+    slots: number of entries, at least 1. If N < slots, the first N entries are
       a permutation of all children, and entry i >= N is i (to be masked).
 
   Returns:
@@ -112,24 +112,24 @@ def draw_ordered(
 
 
 def resolve_swaps(targets: jax.Array) -> jax.Array:
-  """Compute the output of a Fisher-Yates shuffle whose targets are given.
+  """Compute the output of a Fisher-Yates shuffle from its swap targets.
 
-  Let f(k) be the content of a[k] just before step k. Step k' writes to no
-  entries but k' and j_k' >= k', and what it writes to j_k' is the content of
-  a[k'] before it, f(k').
+  Let f(k) be the content of a[k] just before step k. Step k' writes only to the
+  entries k' and j_k' >= k', and writes f(k') to j_k'.
 
-  * Before step k, a[k] was written by exactly the steps k' < k with j_k' = k
-    (an entry k' < k is another entry), the latest of which counts. So f(k) =
-    f(k') for that k', and f(k) = k where there is none. A step with j_k = k is
-    not among them, for it is not before itself. These links lead to smaller
-    indices, so following them ends; the chains are followed by doubling.
-  * Step i outputs the content of a[j_i] before step i. Since j_i >= i, this
-    entry was written by exactly the steps k < i with j_k = j_i (entry k < i is
-    another one). The output is f(k) for the latest of these, and j_i where
-    there is none. For j_i = i this is f(i), as it should.
+  * Before step k, the steps that wrote a[k] are those k' < k with j_k' = k
+    (entry k' < k is a different one); the latest of them counts. So f(k) =
+    f(k') for that k', and f(k) = k if there is none. A step with j_k = k is not
+    among them, because it does not precede itself. These links lead to smaller
+    indices, so every chain ends; chains are followed by doubling.
+  * Step i outputs the content of a[j_i] before step i. Since j_i >= i, the
+  steps
+    that wrote this entry are those k < i with j_k = j_i (entry k < i is a
+    different one). The output is f(k) for the latest of them, and j_i if there
+    is none. For j_i = i this is f(i), as it should be.
 
-  So with before(i) = the latest k < i with j_k = j_i, outputs are f(before(i)),
-  and a link of k is the latest k' < k with j_k' = k.
+  So with before(i) = the latest k < i with j_k = j_i, the output is
+  f(before(i)), and the link of k is the latest k' < k with j_k' = k.
 
   Args:
     targets: int32[..., slots], j_i >= i.
@@ -172,7 +172,7 @@ def _sort(targets: jax.Array) -> tuple[jax.Array, jax.Array]:
   previous = jnp.where(same, owner[:-1], -1)
   before = jnp.full((slots,), -1, jnp.int32)
   before = before.at[owner[1:]].set(previous, unique_indices=True)
-  # Targets past the slots, and steps that swap nothing, link to no slot.
+  # Targets beyond the slots, and steps that swap nothing, link to no slot.
   goal = jnp.where(targets == position, slots, targets)
   link = jnp.full((slots,), -1, jnp.int32)
   link = link.at[goal].max(position, mode="drop")
@@ -196,13 +196,13 @@ def draw_counts(
     children: jax.Array,
     tables: Mapping[int, sampler_error.BinomialTable],
 ) -> jax.Array:
-  """Turn uniform bits into binomial counts, by binary search.
+  """Compute binomial counts from uniform bits by binary search.
 
   Args:
     bits: uint32[..., 4] random bits, most significant word first.
     children: int32[...], the number of children of each unit.
-    tables: the table of every number of children that occurs, in rising order
-      (`plan.sampler_error.count_tables`).
+    tables: number of children -> its table, for every number that occurs, in
+      ascending order (`plan.sampler_error.count_tables`).
 
   Returns:
     int32[...]: first + the number of thresholds that are at most `bits`.
@@ -210,7 +210,7 @@ def draw_counts(
   entries = np.asarray([len(t.thresholds) for t in tables.values()], np.int32)
   starts = np.cumsum(entries, dtype=np.int32) - entries
   firsts = np.asarray([t.first for t in tables.values()], np.int32)
-  # One unused number, so that there is always something to gather.
+  # One unused number, so that the array to gather from is never empty.
   numbers = itertools.chain(*(t.thresholds for t in tables.values()), [0])
   thresholds = jnp.asarray([_words(number) for number in numbers], jnp.uint32)
   which = jnp.searchsorted(jnp.asarray([*tables], jnp.int32), children)
@@ -228,7 +228,7 @@ def draw_counts(
         jnp.where(searching & ~passed, middle, high),
     )
 
-  # Not unrolled: XLA would compute earlier steps anew in each later one.
+  # Not unrolled: XLA would repeat earlier steps in each later one.
   low, _ = jax.lax.fori_loop(
       0,
       int(entries.max()).bit_length(),
@@ -239,13 +239,13 @@ def draw_counts(
 
 
 def _words(number: int) -> list[int]:
-  """Split a number of 128 bits into words, most significant first."""
+  """Split a 128-bit number into words, most significant first."""
   return [number >> shift & 0xFFFFFFFF for shift in (96, 64, 32, 0)]
 
 
 # Passes -----------------------------------------------------------------------
 
-# Changing it changes every run: each chunk has a key of its own.
+# Changing the chunk size changes every run: each chunk has a separate key.
 _CHUNK = 1 << 16
 
 
@@ -253,22 +253,22 @@ _CHUNK = 1 << 16
 def draw_assigned(
     key: jax.Array, step: jax.Array, *, units: int, steps: int, slots: int
 ) -> tuple[jax.Array, jax.Array]:
-  """Draw the units that fall into a step of its pass, in rising order.
+  """Compute the units that are assigned to a step of its pass, ascending.
 
-  Each unit draws one of the `steps` steps of a pass by `uniform_below`,
-  from a key that depends on the pass, step // steps, and not on the step within
-  it: in every pass each unit is drawn by exactly one step. The time is
+  Each unit draws one of the `steps` steps of a pass by `uniform_below`, from a
+  key that depends on the pass, step // steps, but not on the step within it. So
+  in every pass each unit is sampled by exactly one step. The time is
   proportional to `units`, the memory is not.
 
   Args:
     key: one key for all steps of all passes.
     step: int32 >= 0, counted over all passes; may be traced.
-    units: N, how many units there are.
+    units: N, the number of units.
     steps: T, the steps of a pass.
     slots: the capacity; units beyond it are dropped (`plan.sampler_error`).
 
   Returns:
-    (chosen, count): int32[slots] of units, 0 beyond the count, and int32.
+    (chosen, count): int32[slots], units and then zeros; int32, how many units.
   """
   step = jnp.asarray(step, jnp.int32)
   pass_key = jax.random.fold_in(key, step // steps)
@@ -280,7 +280,7 @@ def draw_assigned(
   ) -> tuple[tuple[jax.Array, jax.Array], None]:
     chosen, count = carry
     bits = random_bits(jax.random.fold_in(pass_key, chunk), (size,))
-    # No overflow: at most 2^31 - 1 units, and 2^16 divides 2^31.
+    # No overflow: there are at most 2^31 - 1 units, and 2^16 divides 2^31.
     left = units - chunk * size
     position = jnp.arange(size, dtype=jnp.int32)
     hit = (uniform_below(bits, steps) == wanted) & (position < left)

@@ -1,4 +1,4 @@
-"""Few-shot tasks made of drawn examples."""
+"""Few-shot tasks made from sampled examples."""
 
 from typing import NamedTuple
 
@@ -17,9 +17,9 @@ class Examples(NamedTuple):
   """Labelled images, features or points.
 
   Attributes:
-    images: float32[n, H, W, C], or [n, ...] of one or two axes more; of points
-      [n, 1, 1, features].
-    labels: int32[n], the classes; of points float32[n, targets].
+    images: float32[n, H, W, C]; features float32[n, ...] with one or two more
+      axes; points float32[n, 1, 1, features].
+    labels: int32[n], the classes; for points float32[n, targets].
   """
 
   images: jax.Array
@@ -27,11 +27,11 @@ class Examples(NamedTuple):
 
 
 class EpisodeBatch(NamedTuple):
-  """A task.
+  """A task: a support and a query set.
 
   Attributes:
-    support: way * shot examples, to adapt to.
-    query: way * query examples, to be judged on.
+    support: way * shot examples, which a learner adapts to.
+    query: way * query examples, which measure the adapted model.
   """
 
   support: Examples
@@ -44,32 +44,32 @@ def task_indices(
     hierarchy: hierarchy_lib.Hierarchy,
     plan: stages_lib.SamplingPlan,
 ) -> tuple[jax.Array, jax.Array]:
-  """Group the examples that `sample` drew into tasks.
+  """Group the examples of `sample` into tasks.
 
   The groups are formed by position alone. Since children come in uniformly
-  random order, which classes meet in a task is random, and one record removed
+  random order, the classes of a task are random, and removing one record
   changes one position only (the accountant's coupling needs this).
 
   Args:
     indices: int32[n1, .., nL] from `sample`, or [tasks, n1, .., nL] for form
       "independent".
     mask: bool, same shape.
-    hierarchy: of that sample; it says which level holds the classes.
-    plan: the plan of that sample, with an episode.
+    hierarchy: of that sample; it has the level of the classes.
+    plan: of that sample, with an episode.
 
   Returns:
     indices int32[tasks, way, shot + query], whose first `shot` columns are the
-    support examples; and mask bool[tasks], false for tasks that were not drawn,
-    and for those that could not be filled: a unit in them has too few children.
+    support examples; and mask bool[tasks], false for tasks that were not
+    sampled and for tasks that a unit with too few children leaves incomplete.
 
   Raises:
-    PlanError: the plan has no episode, or the sample is not of this plan.
+    PlanError: the plan has no episode, or the sample is of another plan.
   """
   expected = (*plan.repeats, *sampler_error.capacities(hierarchy, plan))
   if plan.episode is None or indices.shape != expected:
     raise errors.PlanError(
         f"indices of shape {indices.shape} are not a sample of tasks of {plan}:"
-        " pass what sample() returned for a plan with an episode"
+        " pass the result of sample() for a plan with an episode"
     )
   return numpy_sampler.group_tasks(indices, mask, hierarchy, plan, jnp)
 
@@ -82,31 +82,31 @@ def make_episode(
     rotate: bool = False,
     targets: int = 0,
 ) -> EpisodeBatch:
-  """Make one task of its images, features or points; `vmap` it over tasks.
+  """Make one task from its images, features or points; `vmap` it over tasks.
 
   Labels are a uniformly random permutation of 0 .. way - 1, drawn from the
-  task's key, so that a class's position tells nothing. Points bring their
-  labels along, and nothing is drawn.
+  task's key, so that a class's position does not identify it. Points include
+  their labels, and nothing is drawn.
 
   Args:
     key: the task's key.
     images: uint8 or floating [way, shot + query, H, W, C]; or features,
-      floating [way, shot + query, ...] of one or two axes more. The examples of
-      a class are in random order, the first `shot` become the support.
+      floating [way, shot + query, ...] with one or two more axes. The examples
+      of a class are in random order; the first `shot` become the support.
     episode: way, shot and query.
     rotate: turn whole classes by multiples of 90 degrees (`rotate_classes`).
-    targets: 0 for classes; for regression, how many of the last channels of a
-      point [1, 1, features + targets] are to be predicted.
+    targets: 0 for classes; for regression, the number of last channels of a
+      point [1, 1, features + targets] that are predicted.
 
   Returns:
     support images float32[way * shot, ...] and labels int32[way * shot], class
-    by class, and query likewise; with targets, `images`
+    by class, and the same for the query set; with targets, `images`
     float32[shot, 1, 1, features] and labels float32[shot, targets]. uint8
     images are scaled to 0 .. 1, floating ones are kept.
 
   Raises:
-    ValueError: images that do not fit the episode, not square with rotate, or
-      no points with targets.
+    ValueError: the images do not fit the episode, are not square with `rotate`,
+      or are not points with `targets`.
   """
   way, shot, images = episode.way, episode.shot, jnp.asarray(images)
   expected = (way, shot + episode.query)
@@ -147,7 +147,7 @@ def _as_floats(images: jax.Array) -> jax.Array:
 
 
 def single_example(image: jax.Array, label: jax.Array) -> EpisodeBatch:
-  """Make a task of one example alone: an empty support, a query of one.
+  """Make a task of a single example: an empty support and a query of one.
 
   Args:
     image: uint8 or floating [H, W, C], or floating features; uint8 is scaled
@@ -161,7 +161,7 @@ def single_example(image: jax.Array, label: jax.Array) -> EpisodeBatch:
 def _split_points(
     points: jax.Array, targets: int
 ) -> tuple[jax.Array, jax.Array]:
-  """Split points [1, n, 1, 1, features + targets] from their targets [1, n]."""
+  """Split points [1, n, 1, 1, features + targets] into inputs and targets."""
   if points.shape[0] != 1 or points.shape[2:4] != (1, 1):
     raise ValueError(
         f"points of shape {points.shape} with {targets} targets: give"
@@ -175,8 +175,8 @@ def rotate_classes(key: jax.Array, images: jax.Array) -> jax.Array:
   """Turn each class of a task by 0, 90, 180 or 270 degrees, equally likely.
 
   All images of a class are turned alike, support and query, so that a turned
-  class is a class of its own (Santoro et al., 2016, for Omniglot). The turn
-  depends on the key alone, never on the images.
+  class is another class (Santoro et al., 2016, for Omniglot). The turn depends
+  on the key alone, never on the images.
 
   Args:
     key: the task's key for rotations.

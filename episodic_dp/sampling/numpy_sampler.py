@@ -1,21 +1,21 @@
 """The sampler in plain NumPy, for training loops of other frameworks.
 
-It reads the same `plan.Release` as the JAX sampler and as the accountant, and
-draws from the same distribution, in the same whole-number arithmetic: 128
-random bits for each drawn number, exact binomial counts. So what
-`accounting.guarantees` charges for the sampler's error (`plan.sampler_error`)
-holds for it too, and an epsilon of the release is that of a loop which draws
-here, clips and adds noise as the release says. The samples of one key are other
-ones than those of JAX. Importing this module does not import JAX.
+It reads the same `plan.Release` as the JAX sampler and the accountant, and
+samples from the same distribution in the same whole-number arithmetic: 128
+random bits for each number, exact binomial counts. So the charge for the
+sampler's error (`plan.sampler_error`) holds for it too, and the epsilon of the
+release holds for any loop that samples here, clips, and adds noise as the
+release says. One key gives other samples than in JAX. Importing this module
+does not import JAX.
 
-The key is secret: anyone who knows it knows the sample, and no amplification is
-left. It has 128 bits (`secret_key`), belongs to one run, and must be kept as
-long as that run may go on, readable by nobody else. Every step and stage has a
-Philox generator of its own, whose 128-bit key is the HMAC-SHA256 of their
-numbers under the secret key: a sample is a pure function of key and step, so
-that a run that is stopped resumes with the same samples. `noise` is drawn under
-the same key in the same way. PyTorch's own generator on a CPU is seeded by 32
-bits, few enough to try them all.
+The key is secret. Anyone who knows it knows the sample, and no amplification
+remains. It has 128 bits (`secret_key`), belongs to one run, and must be kept as
+long as that run may resume, readable by nobody else. Every step and stage has a
+separate Philox generator, whose 128-bit key is the HMAC-SHA256 of their numbers
+under the secret key. A sample is therefore a pure function of key and step, so
+that a run that is stopped resumes with the same samples. `noise` uses the same
+key in the same way. PyTorch's own generator on a CPU is seeded by 32 bits, few
+enough to try them all.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,37 +33,37 @@ from episodic_dp.plan import sampler_error
 from episodic_dp.plan import stages as stages_lib
 
 KEY_BYTES = 16
-_CHUNK = 1 << 16  # Units of a pass whose steps are drawn at once.
+_CHUNK = 1 << 16  # Units whose steps of a pass are computed at once.
 
 
 def secret_key() -> bytes:
-  """Draw 128 bits from the operating system: the key of a new run."""
+  """Draw the key of a new run: 128 bits from the operating system."""
   return secrets.token_bytes(KEY_BYTES)
 
 
 def sample(
     key: bytes, release: release_lib.Release, step: int
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Draw the examples of one step: Algorithm 1 for any number of stages.
+  """Sample the examples of one step: Algorithm 1 for any number of stages.
 
-  The distribution is that of `sampling.sample`, up to `plan.sampler_error`.
-  The time grows with what is drawn, and for passes (`RandomAllocation`) with
-  the number of primary units.
+  The distribution is that of `sampling.sample`, up to `plan.sampler_error`. The
+  time grows with the sample, and for passes (`RandomAllocation`) with the
+  number of primary units.
 
   Args:
     key: from `secret_key`.
-    release: what is sampled, and how.
+    release: hierarchy and sampling plan.
     step: whole number >= 0.
 
   Returns:
     Indices and mask: int64 rows of the data arrays (leaf ids if the hierarchy
     has no `leaf_rows`), and bool, both [n1, .., nL] with the slots of
-    `sampler_error.capacities`, after a leading [tasks] for form
-    "independent". Within each unit the drawn children come first, in random
-    order, and padding last; masked-out slots hold 0.
+    `sampler_error.capacities`, after a leading [tasks] for form "independent".
+    Within each unit the sampled children come first, in random order, then
+    padding; masked-out slots hold 0.
 
   Raises:
-    ValueError: the key or the step is none.
+    ValueError: `key` or `step` is invalid.
   """
   _check(key, step)
   return _draw(key, release, int(step), release.plan.repeats)
@@ -75,7 +75,7 @@ def _draw(
     step: int,
     lead: tuple[int, ...],
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Draw a whole tree, independently for each place of `lead`."""
+  """Sample a whole tree, independently for each entry of `lead`."""
   hierarchy, plan = release.hierarchy, release.plan
   slots = sampler_error.capacities(hierarchy, plan)
   units, mask = np.zeros(lead, np.int64), np.ones(lead, bool)
@@ -105,19 +105,19 @@ def _draw(
 def task_rows(
     key: bytes, release: release_lib.Release, step: int
 ) -> np.ndarray:
-  """Draw the tasks of one step, or its examples where there are no tasks.
+  """Sample the tasks of one step, or its examples without an episode.
 
   Args:
     key: from `secret_key`.
-    release: what is sampled, and how.
+    release: hierarchy and sampling plan.
     step: whole number >= 0.
 
   Returns:
     int64[tasks, way, shot + query], rows whose first `shot` columns are the
-    support; tasks that could not be filled are left out, and there may be none
-    at all. Without an episode int64[examples]. The number of tasks is private
-    where a stage draws a random number: divide a sum by the public
-    `plan.tasks_per_step`, not by it, and add noise to an empty sum too.
+    support. Tasks that cannot be filled are left out, and there may be no task
+    at all. Without an episode int64[examples]. With a random stage the number
+    of tasks is private: divide a sum by the public `plan.tasks_per_step`
+    instead, and add noise to an empty sum too.
   """
   indices, mask = sample(key, release, step)
   plan = release.plan
@@ -130,23 +130,23 @@ def task_rows(
 def noise(
     key: bytes, step: int, name: str, shape: Sequence[int]
 ) -> np.ndarray:
-  """Draw the noise of one array of one step, to be scaled by z C.
+  """Draw the noise for one array of one step; multiply it by z C.
 
-  It is a pure function of key, step and name: a step that is taken again after
-  a kill has the same noise, and is no second release where its sum is the same.
-  So never take a step of one key with other data or another model.
+  It is a pure function of key, step and name. A step that is repeated after a
+  kill has the same noise, and is not a second release if its sum is the same.
+  So never repeat a step of one key with other data or another model.
 
   Args:
     key: from `secret_key`; anyone who knows it can subtract the noise.
     step: whole number >= 0.
-    name: of the array; each name of a step has noise of its own.
+    name: name of the array; each name of a step has separate noise.
     shape: of the array.
 
   Returns:
     float32[shape], independent standard normal numbers.
 
   Raises:
-    ValueError: the key or the step is none.
+    ValueError: `key` or `step` is invalid.
   """
   _check(key, step)
   generator = _generator(key, f"noise of step {int(step)}, {name}")
@@ -155,20 +155,20 @@ def noise(
 
 
 class BatchSampler:
-  """The rows that each step of a run draws, step after step, for PyTorch.
+  """Iterate over the rows of each step of a run, for PyTorch.
 
-  Give it to `torch.utils.data.DataLoader(batch_sampler=...)`, or iterate over
-  it. A batch has the rows of all tasks of a step, way by way, shot + query of
-  each: reshape what they select to [tasks, way, shot + query, ...]. Without an
-  episode it has the rows of the examples. A batch may be empty, and is a step
-  all the same: its noise is released too. A loader needs a `collate_fn` that
-  takes an empty list for that.
+  Pass it to `torch.utils.data.DataLoader(batch_sampler=...)`, or iterate over
+  it. A batch has the rows of all tasks of a step, task by task and class by
+  class, shot + query of each class: reshape the selected rows to [tasks, way,
+  shot + query, ...]. Without an episode it has the rows of the examples. A
+  batch may be empty. It is still a step, and its noise must be released; a
+  loader then needs a `collate_fn` that accepts an empty list.
 
   Attributes:
-    release: what is sampled, and how.
-    steps: of the whole run.
-    first_step: the steps that were taken before; a run that is resumed
-      continues with the same samples.
+    release: hierarchy and sampling plan.
+    steps: number of steps of the whole run.
+    first_step: number of steps already taken; a resumed run continues with the
+      same samples.
   """
 
   def __init__(
@@ -182,13 +182,13 @@ class BatchSampler:
     """Check the settings by drawing the first step.
 
     Args:
-      release: what is sampled, and how.
-      key: of `secret_key`; of this run alone.
-      steps: of the whole run.
-      first_step: the steps that were taken before.
+      release: hierarchy and sampling plan.
+      key: from `secret_key`; for this run alone.
+      steps: number of steps of the whole run.
+      first_step: number of steps already taken.
 
     Raises:
-      ValueError: a key that is none, or numbers of steps out of range.
+      ValueError: the key is invalid, or a number of steps is out of range.
     """
     self.release = release
     self.steps = _validate.count("steps", steps, 1)
@@ -213,18 +213,18 @@ def group_tasks(
     plan: stages_lib.SamplingPlan,
     xp: Any,
 ) -> tuple[Any, Any]:
-  """Cut the slots of a sample into tasks, by position alone.
+  """Cut the slots of a sample into tasks by position alone.
 
   Args:
     indices: [n1, .., nL], after a leading [tasks] for form "independent".
     mask: bool, same shape.
-    hierarchy: of the sample; it says which level holds the classes.
+    hierarchy: of the sample; it has the level of the classes.
     plan: of the sample, with an episode.
-    xp: numpy or jax.numpy, whose arrays these are.
+    xp: `numpy` or `jax.numpy`, the library that computes.
 
   Returns:
-    Indices [tasks, way, shot + query], and mask bool[tasks] of the tasks that
-    could be filled.
+    Indices [tasks, way, shot + query], and mask bool[tasks], true for tasks
+    that are complete.
   """
   episode = plan.episode
   assert episode is not None
@@ -232,7 +232,7 @@ def group_tasks(
   lead = 0 if episode.form == "disjoint" else 1
   end = stages_lib.class_level(hierarchy, plan) + 1
   end += episode.form == "independent"
-  # Of one draw of classes: a primary unit, all of them, or a task.
+  # The slots that form one task: of a primary unit, of all units, or of a task.
   classes = math.prod(mask.shape[lead:end])
   examples = math.prod(mask.shape[end:])
   missing = way - classes if lead else -classes % way
@@ -262,7 +262,7 @@ def _generator(key: bytes, what: str) -> np.random.Philox:
 
 
 def _bits(generator: np.random.Philox, count: int) -> np.ndarray:
-  """Draw 128 random bits each: uint64[count, 2], most significant first."""
+  """Draw 128-bit numbers: uint64[count, 2], most significant word first."""
   return generator.random_raw(2 * count).reshape(count, 2)
 
 
@@ -270,8 +270,8 @@ def _uniform_below(bits: np.ndarray, n: np.ndarray | int) -> np.ndarray:
   """Compute floor(U n / 2^128) for 128-bit numbers U and n < 2^31, int64."""
   factor = np.asarray(n).astype(np.uint64)
   carry = np.zeros(len(bits), np.uint64)
-  # From the least significant 32 bits up: only what is carried out of the last
-  # word is kept. (2^32 - 1) (2^31 - 1) + 2^32 fits 64 bits.
+  # From the least significant 32 bits up: only the carry out of the last word
+  # is kept. (2^32 - 1) (2^31 - 1) + 2^32 fits 64 bits.
   for word in bits.astype(">u8").view(">u4").T[::-1].astype(np.uint64):
     carry = (word * factor + carry) >> np.uint64(32)
   return carry.astype(np.int64)
@@ -299,11 +299,11 @@ def _draw_ordered(
 
   Args:
     generator: of the stage.
-    children: int64[families], how many each has.
-    take: int64[families], how many to draw, at most as many.
+    children: int64[families], number of children of each.
+    take: int64[families], how many of them to draw.
 
   Returns:
-    int64[sum of take]: numbers of children, distinct within a family.
+    int64[sum of take]: child numbers, distinct within a family.
   """
   ends = np.cumsum(take)
   position = np.arange(ends[-1] if ends.size else 0)
@@ -312,7 +312,7 @@ def _draw_ordered(
   targets = position + _uniform_below(_bits(generator, position.size), left)
   result = []
   for family in np.split(targets, ends[:-1]):
-    # The Fisher-Yates shuffle; entries that no swap has touched are not stored.
+    # A Fisher-Yates shuffle that stores only the entries that a swap touched.
     content: dict[int, int] = {}
     for i, j in enumerate(family.tolist()):
       result.append(content.get(j, j))
@@ -321,10 +321,10 @@ def _draw_ordered(
 
 
 def _assigned(key: bytes, step: int, units: int, steps: int) -> np.ndarray:
-  """Draw the units that fall into a step of its pass, rising, int64.
+  """Compute the units assigned to a step of its pass, ascending, int64.
 
-  Each unit draws one of the steps of a pass, from a generator of the pass: the
-  assignment is drawn again for every step, and never stored.
+  Each unit draws one of the steps of a pass, from a generator of the pass. The
+  assignment is computed again for every step, and never stored.
   """
   number, wanted = divmod(int(step), steps)
   generator = _generator(key, f"pass {number}")

@@ -1,8 +1,8 @@
-"""Algorithm 1 of the paper, for any number of stages, inside `jit`.
+"""Algorithm 1 of the paper for any number of stages, inside `jit`.
 
 Source: Tombs, Kotevska and Young, "Privacy Amplification for Episodic Training
-Methods" (2022), Algorithm 1, with `Poisson`, `All` and passes over the primary
-units (`RandomAllocation`) beside fixed sizes.
+Methods" (2022), Algorithm 1, extended from fixed sizes to `Poisson`, `All` and
+passes over the primary units (`RandomAllocation`).
 """
 
 import functools
@@ -17,7 +17,7 @@ from episodic_dp.plan import stages as stages_lib
 from episodic_dp.plan import validation
 from episodic_dp.sampling import draws
 
-# Folded into the key of a pass in place of a step's number, which is smaller.
+# Used instead of a step number in the key of a pass; step numbers are smaller.
 _PASSES = np.uint32(1 << 31)
 
 
@@ -27,19 +27,19 @@ def sample(
     plan: stages_lib.SamplingPlan,
     step: jax.Array | int,
 ) -> tuple[jax.Array, jax.Array]:
-  """Draw the examples of one step: Algorithm 1 for any number of stages.
+  """Sample the examples of one step: Algorithm 1 for any number of stages.
 
-  At each stage every unit chosen above draws its children uniformly without
+  At each stage every sampled unit samples its children uniformly without
   replacement: n of them (`FixedSize`), a binomial number (`Poisson`) or all
-  (`All`), always in uniformly random order. Draws in different units, stages
-  and steps are independent, but for those of one pass of `RandomAllocation`,
-  which share the assignment of units to steps. The cost depends on the number
-  of slots, not on the number of children; only a pass costs time (not memory)
-  in proportion to the number of primary units. The distance from the ideal draw
-  is at most `plan.sampler_error`.
+  (`All`), always in uniformly random order. Samples of different units, stages
+  and steps are independent, except for the steps of one pass of
+  `RandomAllocation`, which share the assignment of units to steps. The cost
+  depends on the number of slots, not on the number of children; only a pass
+  takes time (not memory) in proportion to the number of primary units. The
+  distance from the ideal sample is at most `plan.sampler_error`.
 
   Args:
-    key: the run's key for sampling; keep it secret, the guarantee rests on it.
+    key: the run's sampling key; the guarantee requires that it stays secret.
     hierarchy: the public sizes.
     plan: one stage per level.
     step: int32 whole number >= 0; may be traced. The sample is a pure function
@@ -49,8 +49,8 @@ def sample(
     Indices and mask: int32 rows of the data arrays (leaf ids if the hierarchy
     has no `leaf_rows`), and bool, both [n1, .., nL] with the slots of
     `sampler_error.capacities`, after a leading [tasks] for form
-    "independent". Within each unit the drawn children come first and padding
-    last; masked-out slots hold 0.
+    "independent". Within each unit the sampled children come first, then
+    padding; masked-out slots hold 0.
 
   Raises:
     PlanError: the plan does not fit the hierarchy.
@@ -74,14 +74,14 @@ def _draw(
     plan: stages_lib.SamplingPlan,
     step: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-  """Draw a sample; compiled once for each hierarchy (by identity) and plan."""
+  """Sample; compiled once for each hierarchy (by identity) and plan."""
   validation.validate(hierarchy, plan)
   slots = sampler_error.capacities(hierarchy, plan)
   units = jnp.zeros(plan.repeats, jnp.int32)
   mask = jnp.ones(plan.repeats, bool)
   step_key = jax.random.fold_in(key, step)
   for k, stage in enumerate(plan.stages):
-    # One number per slot and, last, one for the count.
+    # One number per slot, and a last one for the count.
     bits = draws.random_bits(
         jax.random.fold_in(step_key, k), (*units.shape, slots[k] + 1)
     )

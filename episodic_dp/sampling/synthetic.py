@@ -1,10 +1,10 @@
 """Synthetic participants: many fixed tasks cut from one pool of classes.
 
 The setting of "Meta-Learning with Differential Privacy" (DP-MAML): 400 000
-participants, each owning a task of a few images of a few classes. An image is
-in several participants (the hierarchy says `copies=True`), so that it has a
-guarantee only where the most participants that hold one image are counted, and
-a class likewise.
+participants, each with a task of a few images of a few classes. Several
+participants hold the same image or class (the hierarchy says `copies=True`). An
+image or class has a guarantee only if `most_copies` counts the participants
+that hold it.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from episodic_dp import errors
 from episodic_dp.plan import hierarchy as hierarchy_lib
 from episodic_dp.sampling import draws
 
-_CHUNK = 1 << 16  # classes of participants at a time
+_CHUNK = 1 << 16  # Classes of participants at a time.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class ParticipantRows:
   Attributes:
     hierarchy: participant -> class -> image.
     key_seed: public seed of the participants.
-    classes: classes of the pool.
+    classes: number of classes of the pool.
     examples_per_class: row = class * examples_per_class + image.
   """
 
@@ -44,10 +44,10 @@ class ParticipantRows:
     return jax.vmap(self._row)(leaf.reshape(-1)).reshape(leaf.shape)
 
   def most_copies(self) -> dict[str, int]:
-    """Count the most participants that hold one same class, and one image.
+    """Return the most participants that hold one class, and one image.
 
-    Counted over all participants, in seconds for 400 000 of five classes. It is
-    a function of public numbers only.
+    They are counted over all participants, which takes seconds for 400 000
+    participants of five classes. The result depends on public numbers only.
     """
     _, per_class = self._held
     leaves = self.hierarchy.num_leaves
@@ -65,7 +65,7 @@ class ParticipantRows:
 
   @property
   def _held(self) -> tuple[int, int]:
-    """Return the classes of a participant and the images of each."""
+    """Return the number of classes of a participant and of images of each."""
     assert self.hierarchy.sizes is not None
     _, way, per_class = self.hierarchy.sizes
     return way, per_class
@@ -87,7 +87,7 @@ class ParticipantRows:
       n_children: int,
       slots: int,
   ) -> jax.Array:
-    # The generator is named: a changed default must not change participants.
+    # The generator is named, so that a new default cannot change participants.
     key = jax.random.key(self.key_seed, impl="threefry2x32")
     key = jax.random.fold_in(jax.random.fold_in(key, participant), tag)
     return draws.draw_ordered(
@@ -107,13 +107,13 @@ def synthetic_participants(
   """Make participants of `way` classes each, with `per_class` images of each.
 
   Classes, and images within each, are drawn without replacement by a fixed
-  public function of (key_seed, i): nothing is stored, and the same participants
-  come back in every run.
+  public function of (key_seed, i). Nothing is stored, and every run has the
+  same participants.
 
   Args:
     key_seed: a public seed, 0 <= key_seed < 2^32; not the run's secret key.
-    participants: how many.
-    classes: classes in the pool.
+    participants: number of participants.
+    classes: number of classes in the pool.
     examples_per_class: images of each class; row = class * examples_per_class +
       image in the data arrays.
     way: classes of a participant, at most `classes`.
@@ -129,7 +129,7 @@ def synthetic_participants(
   """
   if not 0 <= key_seed < 2**32:
     raise errors.PlanError(
-        f"key_seed {key_seed} does not fit 32 bits: use 0 to 2^32 - 1"
+        f"key_seed={key_seed}: expected 0 to 2^32 - 1, which fits 32 bits"
     )
   for name, drawn, pool, size in (
       ("way", way, "classes", classes),

@@ -1,10 +1,11 @@
 """Checkpoints: parameters, optimiser state and step in one file; never a key.
 
-Each is a zip file of arrays as `numpy.load` reads it, `checkpoints/STEP.npz`,
-which takes its place at once, so that a killed process leaves whole ones only.
-The last checkpoint is kept, and the five that do best on public validation
-tasks (the ensemble). "params/..." may be published. "rest/..." too, with one
-exception: the clip norms of a run with clipping="percentile_window".
+Each is a zip file of arrays as `numpy.load` reads it, `checkpoints/STEP.npz`.
+It is put in place in one operation, so that a killed process leaves only
+complete files. The last checkpoint is kept, and the five that are best on
+public validation tasks (the ensemble). "params/..." may be published.
+"rest/..." may be too, except for the clip norms of a run with
+clipping="percentile_window".
 """
 
 from collections.abc import Callable, Iterator
@@ -27,7 +28,7 @@ from episodic_dp.training import workdir as workdir_lib
 BEST = 5
 _ABOUT = "about"  # The entry that holds JSON as text.
 
-Arrays = Any  # a pytree of arrays
+Arrays = Any  # A pytree of arrays.
 
 
 class Checkpoints:
@@ -80,11 +81,11 @@ class Checkpoints:
     """Write a checkpoint, unless the step has one; remove those not kept.
 
     Args:
-      step: done so far.
-      params: of the model.
-      rest: all else that the run needs to resume, but for its key.
+      step: number of steps done.
+      params: the model's parameters.
+      rest: all other state that the run needs to resume, except its key.
       seal: (step, digest of the arrays) -> value that binds them to a key.
-      quality: of these parameters on validation tasks; more is better.
+      quality: of these parameters on validation tasks; higher is better.
       **about: JSON-able, stored with the arrays.
 
     Raises:
@@ -98,7 +99,8 @@ class Checkpoints:
     if seal is not None:
       about["seal"] = seal(step, found)
     stream = io.BytesIO()
-    # Its entries have no time: when a step ended reveals what it sampled.
+    # Its entries have no time: the time at which a step ended reveals its
+    # sample.
     stored: dict[str, Any] = {_ABOUT: json.dumps(about), **entries}
     np.savez(stream, **stored)
     files.write_bytes(self._path(step), stream.getvalue())
@@ -113,7 +115,7 @@ class Checkpoints:
     Raises:
       RunError: the checkpoint is damaged.
     """
-    with self._opened(step) as saved:
+    with self._open(step) as saved:
       found = json.loads(str(saved[_ABOUT]))
       if found["step"] != step:
         raise ValueError("it is of another step")
@@ -127,27 +129,27 @@ class Checkpoints:
     Args:
       step: one of `steps()`.
       params: the model's parameters, for their tree, shapes and dtypes.
-      rest: the same for all else; None restores the parameters alone.
+      rest: the same for the other state; None restores the parameters only.
 
     Raises:
       RunError: the checkpoint is damaged or of another model.
     """
     like = {"params": params} | ({} if rest is None else {"rest": rest})
     named = _named(like)
-    with self._opened(step) as saved:
+    with self._open(step) as saved:
       found = {name: _like(saved[name], x) for name, x in named.items()}
       if rest is not None and digest(found) != self.about(step)["digest"]:
-        raise ValueError("its contents differ from what was saved")
+        raise ValueError("its contents differ from those that were saved")
     tree = jax.tree.unflatten(jax.tree.structure(like), list(found.values()))
     return tree["params"], tree.get("rest")
 
   def parameters(self, step: int) -> dict[str, np.ndarray]:
-    """Return the model's parameters of a step, such as "block_0/kernel".
+    """Return the model's parameters of a step by name ("block_0/kernel").
 
     Raises:
       RunError: the checkpoint is damaged.
     """
-    with self._opened(step) as saved:
+    with self._open(step) as saved:
       return {
           name.removeprefix("params/"): saved[name]
           for name in saved.files
@@ -155,8 +157,8 @@ class Checkpoints:
       }
 
   @contextlib.contextmanager
-  def _opened(self, step: int) -> Iterator[Any]:
-    """Open a checkpoint; whatever goes wrong with it is one sentence."""
+  def _open(self, step: int) -> Iterator[Any]:
+    """Open a checkpoint; report any fault of it in one sentence."""
     try:
       with self._path(step).open("rb") as file, np.load(file) as saved:
         yield saved
@@ -165,14 +167,14 @@ class Checkpoints:
           f"the checkpoint {self._path(step)} cannot be read"
           f" ({str(e)[:120] or type(e).__name__}): move it away and run the"
           " same command again, which repeats the same steps bit for bit from"
-          " the checkpoint before it"
+          " the previous checkpoint"
       ) from e
 
   def _path(self, step: int) -> Any:
     return self.folder / f"{step}.npz"
 
 
-# Raised by damaged files.
+# Exceptions that damaged files raise.
 _DAMAGED = (
     OSError, ValueError, KeyError, TypeError, EOFError, RecursionError,
     NotImplementedError, zipfile.BadZipFile,
@@ -191,8 +193,8 @@ def latest(
   step = checkpoints.latest()
   if step is None:
     raise errors.RunError(
-        f"{checkpoints.folder} has no checkpoint yet: let episodic-dp train go"
-        " on until it has saved one"
+        f"{checkpoints.folder} has no checkpoint yet: let episodic-dp train"
+        " run until it has saved one"
     )
   return checkpoints, step
 
@@ -208,7 +210,7 @@ def digest(arrays: Arrays) -> str:
 
 
 def _named(tree: Arrays) -> dict[str, np.ndarray]:
-  """Return path -> copy of an array; a view would change when it is donated."""
+  """Return path -> copy of an array; a view would change with a donation."""
   leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
   return {
       jax.tree_util.keystr(path, simple=True, separator="/"): np.array(leaf)
@@ -217,7 +219,7 @@ def _named(tree: Arrays) -> dict[str, np.ndarray]:
 
 
 def _like(found: np.ndarray, like: np.ndarray) -> np.ndarray:
-  """Return a stored array, which must have the shape and type of another."""
+  """Return a stored array, checked for the shape and type of another."""
   if found.dtype.kind == "V" and found.itemsize == like.itemsize:
     found = found.view(like.dtype)  # NumPy's format has no bfloat16.
   if found.shape != like.shape or found.dtype != like.dtype:

@@ -1,9 +1,9 @@
 """Accuracy, or squared error, over fixed test tasks, with a 95 % interval.
 
-The tasks are drawn once from a public key, so that runs are compared on the
-same tasks: one model, or an ensemble whose members adapt on their own and
-whose softmax outputs are averaged (DP-MAML takes the five checkpoints best on
-validation tasks). In regression the numbers that they predict are averaged.
+The tasks are sampled once from a public key, so that runs are compared on the
+same tasks. An ensemble's members adapt separately, and their softmax outputs
+are averaged (DP-MAML takes the five checkpoints that are best on validation
+tasks). In regression the predicted numbers are averaged.
 """
 
 import base64
@@ -27,20 +27,20 @@ from episodic_dp.data import dataset as dataset_lib
 from episodic_dp.plan import validation
 from episodic_dp.private import sharding
 
-_AT_ONCE = 8  # Tasks whose images a device holds.
+_AT_ONCE = 8  # Tasks whose images a device holds at once.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Score:
-  """A mean over tasks with its interval.
+  """A mean over tasks with its 95 % interval.
 
   Attributes:
     mean: mean over tasks.
     low: mean - 1.96 s / sqrt(tasks), s the standard deviation over tasks.
     high: mean + 1.96 s / sqrt(tasks).
-    tasks: how many tasks.
-    per_task: the scores of the tasks in their order, packed (`unpack`); "" for
-      a score that was not measured here.
+    tasks: number of tasks.
+    per_task: the scores of the tasks in order, encoded (`decode_scores`); "" if
+      the score was not measured here.
   """
 
   mean: float
@@ -50,11 +50,11 @@ class Score:
   per_task: str = dataclasses.field(default="", repr=False)
 
   name: ClassVar[str]
-  sign: ClassVar[int]  # 1 where more is better, -1 where less is.
+  sign: ClassVar[int]  # 1 if higher is better, -1 if lower is.
 
 
 class Accuracy(Score):
-  """The share of a task's query images named rightly, as fractions of 1.
+  """The share of correctly classified queries of a task, from 0 to 1.
 
   The attributes are those of `Score`.
   """
@@ -89,7 +89,7 @@ class Tasks:
     rows: int32[tasks, way, shot + query].
     keys: typed keys [tasks], for the order of labels.
     episode: way, shot and query.
-    targets: 0, or for regression the numbers of a point to be predicted.
+    targets: 0; in regression, the number of targets of a point.
   """
 
   images: np.ndarray
@@ -100,12 +100,12 @@ class Tasks:
 
   @property
   def chance(self) -> float | None:
-    """Accuracy of a blind guess; None in regression."""
+    """Return the accuracy of a blind guess; None in regression."""
     return None if self.targets else 1 / self.episode.way
 
   @property
   def score(self) -> type[Score]:
-    """Kind of score that is measured on these tasks."""
+    """Return the type of score for these tasks."""
     return SquaredError if self.targets else Accuracy
 
 
@@ -119,7 +119,16 @@ def draw(
     seed: int,
     classes: str | None = None,
 ) -> Tasks:
-  """Draw `count` tasks of `plan.validation.task_plan` from a public seed.
+  """Sample `count` tasks of `plan.validation.task_plan` from a public seed.
+
+  Args:
+    dataset: public data, such as a validation split.
+    way: classes of a task.
+    shot: support examples of a class.
+    query: query examples of a class.
+    count: number of tasks.
+    seed: public seed; equal seeds give equal tasks.
+    classes: level of the classes; None for the level above the examples.
 
   Raises:
     PlanError: the data set has too few classes or examples for such a task.
@@ -151,12 +160,12 @@ def draw(
 
 
 class Evaluator:
-  """Measures parameters on tasks; compiled once per shape of task.
+  """Measures parameters on tasks; compiled once for each shape of a task.
 
-  All devices of this process share the tasks out.
+  All devices of this process share the tasks.
 
   Args:
-    learner: predicts the labels of queries.
+    learner: the learner that predicts the queries.
   """
 
   def __init__(self, learner: learners.Learner):
@@ -194,12 +203,12 @@ class Evaluator:
   def outputs(
       self, params: Any, tasks: Tasks
   ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the model's outputs for the queries, and the right answers.
+    """Return the model's outputs for the queries, and the correct labels.
 
     Returns:
       softmax outputs float32[tasks, way * query, way] and labels int32[tasks,
-      way * query]; in regression predictions and targets, float32[tasks,
-      query, targets] both.
+      way * query]; in regression predictions and targets, both
+      float32[tasks, query, targets].
     """
     params = sharding.replicate(self._mesh, params)
     count = len(tasks.rows)
@@ -207,7 +216,7 @@ class Evaluator:
     size = devices * min(-(-count // devices), _AT_ONCE)
     outputs, labels = [], []
     for start in range(0, count, size):
-      # The last task again, where a chunk is not full: one compilation.
+      # The last chunk is filled with its last task: one compilation.
       part = np.minimum(np.arange(start, start + size), count - 1)
       images = jnp.asarray(tasks.images[tasks.rows[part]])
       output, label = self._chunk(
@@ -221,8 +230,8 @@ class Evaluator:
     """Score the mean of the members' outputs on the tasks.
 
     Args:
-      members: parameters, one set for a single model.
-      tasks: the tasks that are scored.
+      members: parameter trees, one for a single model.
+      tasks: the tasks to score.
     """
     total: np.ndarray | float = 0.0
     labels = np.zeros(0)
@@ -237,13 +246,13 @@ class Evaluator:
 
 
 def interval(per_task: np.ndarray, kind: type[Score] = Accuracy) -> Score:
-  """Return the mean and 95 % interval of the scores [tasks] of a kind."""
+  """Return the mean and 95 % interval of per-task scores [tasks]."""
   per_task = np.asarray(per_task, np.float64)
   data = zlib.compress(per_task.astype("<f4").tobytes(), 9)
   packed = f"<f4/1:{base64.b64encode(data).decode()}"
   n = per_task.size
   mean = float(per_task.mean())
-  # One task has no spread: its interval is everything.
+  # One task has no spread: its interval is unbounded.
   spread = float(per_task.std(ddof=1)) if n > 1 else math.inf
   half = 1.96 * spread / math.sqrt(n)
   if kind is Accuracy:
@@ -253,10 +262,10 @@ def interval(per_task: np.ndarray, kind: type[Score] = Accuracy) -> Score:
   )
 
 
-def unpack(text: str) -> np.ndarray:
-  """Return the scores float64[tasks] of a `Score.per_task`.
+def decode_scores(text: str) -> np.ndarray:
+  """Decode `Score.per_task`: float64[tasks].
 
-  The text is "TYPE/OF:" and base64 of zlib: numbers of a type of NumPy, to be
+  The text is "TYPE/OF:" and base64 of zlib: numbers of a NumPy type, to be
   divided by OF, which is more than 1 in results of earlier versions.
   """
   kind, _, rest = text.partition("/")

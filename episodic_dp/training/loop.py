@@ -1,8 +1,8 @@
 """The training loop: steps, validations, checkpoints.
 
 All randomness of a step follows from the run's secret key and the step's
-number, so a run that is killed at any time and resumed gives the same
-parameters bit for bit, and no step is paid for twice (see `resume`). The loop
+number. So a run that is killed at any time and resumed ends with the same
+parameters bit for bit, and no step is charged twice (see `resume`). The loop
 counts steps and writes public numbers; a `Program` defines the step and its
 cost.
 """
@@ -34,24 +34,24 @@ from episodic_dp.training import resume as resume_lib
 from episodic_dp.training import stopping
 from episodic_dp.training import workdir as workdir_lib
 
-# Takes the public line of a step.
+# Receives the public line of a step.
 Callback: TypeAlias = Callable[[Mapping[str, Any]], None]
-# Numbers to write, their quality (see `Program.validate`) and words.
+# Values to write, their quality (see `Program.validate`) and the score as text.
 Validated: TypeAlias = tuple[dict[str, Any], float | None, str]
 NOT_VALIDATED: Validated = ({}, None, "")
-_LINES = 100  # Of steps, in a log.
+_LINES = 100  # Most lines for steps in a log.
 
 
 class Program(Protocol):
-  """A run as the loop sees it: steps of a state, and what they cost.
+  """A run as the loop uses it: steps of a state, and their cost.
 
   Attributes:
     spec: has `evaluate_every` (steps between validations, each with a
       checkpoint), `checkpoint_every`, `private_seed` (None for a secret key)
       and `config` (a JSON-able description).
     unit: "step" or "round".
-    steps: of the whole run.
-    diagnostics: whether a step returns numbers "private/...".
+    steps: number of steps of the whole run.
+    diagnostics: whether a step returns values "private/...".
   """
 
   spec: Any
@@ -61,51 +61,51 @@ class Program(Protocol):
 
   @property
   def privacy_unit(self) -> str | None:
-    """Return whose epsilon is shown; None where nobody has a guarantee."""
+    """Return the level whose epsilon is shown; None without any guarantee."""
 
   def init(self) -> Any:
-    """Return the state before the first step, with any key."""
+    """Return the state before the first step, with an arbitrary key."""
 
   def parts(self, state: Any) -> dict[str, str]:
-    """Return what determines the steps, see `resume.fingerprint`."""
+    """Return the parts that determine the steps; see `resume.fingerprint`."""
 
   def saved(self, state: Any) -> tuple[Any, Any]:
-    """Return (released model, all else but keys): trees of arrays."""
+    """Return (released model, all other state but keys): trees of arrays."""
 
   def restored(self, state: Any, params: Any, rest: Any, key: Any) -> Any:
-    """Return the state of what `saved` returned, with a key."""
+    """Return the state with the trees of `saved` and a key."""
 
   def charge(self, ranges: Sequence[range]) -> None:
-    """Account for steps of earlier keys, and last for those of this key.
+    """Account for the steps of earlier keys and, last, of this key.
 
-    From then on `steps` are those that the budget allows.
+    Afterwards `steps` is the number that the budget allows.
     """
 
   def compile(self, state: Any) -> None:
     """Compile the step, without taking it."""
 
   def step(self, state: Any) -> tuple[Any, dict[str, Any]]:
-    """Take a step and pay for it; return the state and numbers to write."""
+    """Take a step and charge it; return the state and the values to write."""
 
   def spent(self) -> dict[str, float]:
-    """Return "epsilon" so far, and what else a line says of the cost."""
+    """Return "epsilon" so far, and other costs that a line shows."""
 
   def ledger(self) -> dict[str, Any]:
-    """Return plain data of everything that was paid for."""
+    """Return all charges as plain data."""
 
   def validate(self, state: Any) -> Validated:
-    """Return numbers to write, their quality and words; without tasks, none.
+    """Return values to write, their quality and text; none without tasks.
 
-    More quality is better; it is NaN or infinite for a model that has failed.
+    Higher quality is better; it is NaN or infinite for a model that failed.
     """
 
   def write(self, folder: Any, lineage: Sequence[str], *, ended: bool) -> None:
-    """Write statements: of the whole run, or of the steps done at its end."""
+    """Write statements: of the whole run, or at its end of the steps done."""
 
   def result(
       self, state: Any, done: int, stopped: str, seconds: float
   ) -> Any:
-    """Return the outcome of the run."""
+    """Return the result of the run."""
 
 
 def run(
@@ -117,23 +117,23 @@ def run(
     deadline: float | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Any:
-  """Run a program in a work directory, from its last checkpoint if it has one.
+  """Run a program in a work directory, from its last checkpoint if any.
 
-  Over several processes (`jax.distributed.initialize`) all call it with the
-  same program; the first alone uses the folder. A signal to one of them ends
-  them all after the same step.
+  With several processes (`jax.distributed.initialize`) all of them call it with
+  the same program, and only the first uses the folder. A signal to one of them
+  stops all after the same step.
 
   Args:
-    program: what to run.
-    workdir: takes config.json, metrics.jsonl, statements, checkpoints/,
+    program: the run.
+    workdir: receives config.json, metrics.jsonl, statements, checkpoints/,
       pictures, tensorboard/ and private/.
-    resume: "same", "fork" or "auto", see `resume.begin`.
-    key_file: of the secret key, see `workdir.key_path`.
+    resume: "same", "fork" or "auto"; see `resume.begin`.
+    key_file: path of the secret key; see `workdir.key_path`.
     deadline: time (`time.monotonic`) by which the last step is saved.
-    callbacks: called after every step, and after its checkpoint where it has
-      one, with its public line; of several processes in the first alone. Steps
-      that are taken again are reported again. The times of these calls reveal
-      how many tasks a step sampled: publish no times.
+    callbacks: called with the public line of every step, after the step's
+      checkpoint if it has one; only in the first of several processes. Steps
+      that are repeated are reported again. The times of these calls reveal the
+      number of sampled tasks: publish no times.
 
   Returns:
     The result of the program.
@@ -160,7 +160,7 @@ def run(
       def begin() -> Any:
         nonlocal writer
         place = opened.enter_context(
-            workdir_lib.opened(workdir, key_file=key_file)
+            workdir_lib.locked(workdir, key_file=key_file)
         )
         writer, *sent = _begin(program, state, parts, place, resume)
         opened.callback(writer.close)
@@ -169,7 +169,7 @@ def run(
       like = [np.zeros(2, np.uint32), np.int64(0), program.saved(state)]
       words, done, saved = processes.from_first(begin, like)
     key = private.secret_key(words.astype(">u4").tobytes())
-    # Copies: arrays of a state are donated.
+    # Copies: the state's arrays are donated.
     params, rest = jax.tree.map(jnp.array, saved)
     state = program.restored(state, params, rest, key)
     state, steps, stopped = _take_steps(
@@ -192,7 +192,7 @@ def _begin(
   key, done = resume_lib.begin(place, checkpoints, found, mode=mode)
   if done > program.steps:
     raise errors.RunError(
-        f"the run in {place.folder} has done {done} {program.unit}s already and"
+        f"the run in {place.folder} has already done {done} {program.unit}s and"
         f" the configuration allows {program.steps}: evaluate it, or resume"
         " with more --config.steps"
     )
@@ -221,7 +221,7 @@ def _take_steps(
     deadline: float | None,
     callbacks: Sequence[Callback],
 ) -> tuple[Any, int, str]:
-  """Take the steps that are left, or those until a stop.
+  """Take the remaining steps, or those until a stop.
 
   Returns:
     the state, the steps done, and one of `stopping.REASONS`.
@@ -253,12 +253,12 @@ def _take_steps(
       longest = max(longest, time.monotonic() - began)
     if writer is not None:
       writer.finish(done, state)
-    processes.gathered(0)  # The first process saves, which the others wait for.
+    processes.gathered(0)  # The others wait until the first process has saved.
   return state, done, stopping.REASONS[stop]
 
 
 class _Writer:
-  """Files of a run, and the line that a terminal shows."""
+  """The files of a run, and the progress line in a terminal."""
 
   def __init__(
       self,
@@ -281,7 +281,7 @@ class _Writer:
     self._bar = _ProgressBar(program, done)
 
   def start(self, state: Any) -> None:
-    """Write the line of step 0: the score of the first parameters."""
+    """Write the line of step 0: the score of the initial parameters."""
     written = metrics.read(self._place.folder / metrics.FILE)
     if written or self._bar.done:
       return
@@ -291,7 +291,7 @@ class _Writer:
       self._write({"step": 0} | self._program.spent() | numbers)
 
   def allow(self, done: int) -> None:
-    """Raise the number of steps that may be begun, before one is."""
+    """Raise the number of steps that may be started, before one starts."""
     if done == self._key.segments[-1].last:
       every = self._program.spec.checkpoint_every
       ahead = min(done - done % every + every, self._program.steps)
@@ -311,8 +311,8 @@ class _Writer:
       with self._bar.phase("validating"):
         numbers, quality, score = program.validate(state)
     public |= numbers
-    # Before the checkpoint: a resumed run drops lines after its checkpoint, and
-    # so never lacks one.
+    # Before the checkpoint: a resumed run drops lines after its checkpoint, so
+    # it never lacks one.
     self._write(public)
     hidden = {k: v for k, v in values.items() if k not in public}
     hidden |= {"step": done, metrics.PRIVATE + "seconds": seconds}
@@ -331,7 +331,7 @@ class _Writer:
       with phases.phase("saving a checkpoint"):
         self._save(done, state, None)
     if self._key.segments[-1].last > done:
-      self._key = self._key.raised(done)  # No later step was begun.
+      self._key = self._key.raised(done)  # No later step was started.
     with phases.phase("writing the privacy statement"):
       self._program.write(self._place.folder, self._lineage, ended=True)
 
@@ -359,9 +359,9 @@ class _Writer:
 
 
 class _ProgressBar:
-  """The line that a terminal shows; without one, up to 100 lines of steps.
+  """A terminal's progress line; without a terminal up to 100 lines of steps.
 
-  These have no time: the duration of a step reveals how many tasks it sampled.
+  They show no time: the duration of a step reveals its number of tasks.
   """
 
   def __init__(self, program: Program, done: int):
@@ -373,7 +373,7 @@ class _ProgressBar:
     self.close = self._bar.close
 
   def show(self, step: int, epsilon: float, score: str) -> None:
-    """Count a step and show where the run stands, and a score if it is new."""
+    """Count a step, and show epsilon and a new score."""
     unit = self._program.privacy_unit
     text = f"epsilon≤{report.rounded_up(epsilon)} of one {unit}"
     if math.isinf(epsilon):
@@ -388,7 +388,7 @@ class _ProgressBar:
       print(line, file=sys.stderr, flush=True)
 
   def phase(self, what: str) -> contextlib.AbstractContextManager[None]:
-    """Show what the run does between two steps, where that takes long."""
+    """Show the current activity between two steps if it takes long."""
     if self._bar.disable:
       return phases.phase(what)
     self._bar.set_description_str(what)

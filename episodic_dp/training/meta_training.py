@@ -34,12 +34,15 @@ def train(
     workdir: str | os.PathLike,
     **options: Any,
 ) -> reporting.Result:
-  """Train in a work directory, from its last checkpoint where it has one.
+  """Train in a work directory, from its last checkpoint if there is one.
 
   Args:
-    spec: what to run.
-    workdir: takes all files, see `loop.run`.
+    spec: the run.
+    workdir: receives all files; see `loop.run`.
     **options: "resume", "key_file", "deadline" and "callbacks" of `loop.run`.
+
+  Returns:
+    The outcome, `Result`: steps, guarantees and validation scores.
 
   Raises:
     PlanError, UnsoundPlanError: the parts of the run do not fit together, or no
@@ -50,20 +53,20 @@ def train(
 
 
 class Spending:
-  """Privacy cost of a run, step by step.
+  """The privacy cost of a run, step by step.
 
   Args:
     spec: the run.
     ranges: steps that were taken, or may have been, under each key; the last
-      are those of the present key.
+      range belongs to the present key.
 
   Attributes:
     began: the first step of this key.
     done: steps done.
     whole: level -> guarantee of the whole run.
-    level: the level whose epsilon is reported while the run lasts: the privacy
-      unit; the first with a guarantee where none is named or it has none; None
-      where no level has.
+    level: the level whose epsilon is reported during the run: the privacy unit,
+      or the first level with a guarantee if no unit is named or it has none;
+      None if no level has a guarantee.
   """
 
   def __init__(self, spec: spec_lib.TrainingSpec, ranges: Sequence[range]):
@@ -71,14 +74,14 @@ class Spending:
     self._earlier = accounting.Ledger()
     for taken in ranges[:-1]:
       if taken:
-        # A pass that was begun is paid for as a whole.
+        # A pass is charged as a whole once it has started.
         first, last = self._pass_start(taken.start), -self._pass_start(
             -taken.stop
         )
         self._earlier = self._earlier.add(
             spec.release, last - first, continued=False
         )
-    # This key may begin in the middle of a pass. The earlier steps of that pass
+    # This key may start in the middle of a pass. The earlier steps of that pass
     # are counted as taken too, which releases more than was released.
     self._first = self._pass_start(ranges[-1].start)
     self.began, self.done = ranges[-1].start, ranges[-1].stop
@@ -99,8 +102,8 @@ class Spending:
   def epsilon(self, level: str | None, done: int) -> float:
     """Return epsilon of the first steps, at most that of the whole run.
 
-    The whole run releases the first steps too, so that its epsilon bounds
-    theirs; quick bounds for the middle of a pass may be above it.
+    The whole run includes the first steps, so its epsilon bounds theirs; fast
+    bounds for the middle of a pass may exceed it.
     """
     if level is None:
       return math.inf
@@ -111,12 +114,12 @@ class Spending:
     return min(spent, self.whole[level].epsilon)
 
   def stated(self) -> Mapping[str, accounting.Guarantee]:
-    """Return level -> guarantee of the steps done; of all, if none was."""
+    """Return level -> guarantee of the steps done; of the whole run before."""
     ledger = self.ledger(self.done)
     return self._guarantees(ledger) if ledger.steps else self.whole
 
   def _pass_start(self, step: int) -> int:
-    """Return the first step of the pass that a step belongs to."""
+    """Return the first step of the pass that contains a step."""
     stages = self._spec.release.plan.stages
     length = math.lcm(*(
         stage.steps
@@ -129,7 +132,7 @@ class Spending:
       self, ledger: accounting.Ledger
   ) -> Mapping[str, accounting.Guarantee]:
     found = ledger.guarantees(delta=self._spec.delta)
-    # In the guarantee itself, so that it is said wherever epsilon is.
+    # Part of the guarantee, so that it is shown with every epsilon.
     if self._spec.learner.model.start is not None:
       found = {k: g.with_caveat(report.STARTED) for k, g in found.items()}
     if self._spec.private_seed is not None:
@@ -166,7 +169,7 @@ class MetaTraining:
     """See `loop.Program`."""
     spec = self.spec
     return private.init(
-        private.secret_key(bytes(8)),  # Replaced by that of the run.
+        private.secret_key(bytes(8)),  # Replaced by the run's key.
         spec.learner,
         spec.optimizer,
         spec.release.mechanism,
@@ -174,7 +177,7 @@ class MetaTraining:
     )
 
   def parts(self, state: private.State) -> dict[str, str]:
-    """See `loop.Program`; the program is that of one task at a time."""
+    """See `loop.Program`; the lowered program computes one task at a time."""
     spec, like = self.spec, jax.ShapeDtypeStruct
     program = step_lib.Program(
         spec.learner,
@@ -189,7 +192,7 @@ class MetaTraining:
     described = plan_lib.to_dict(spec.release)
     mesh = spec.compute.device_mesh()
     return {
-        # Other numbers of devices or tasks at once round sums otherwise.
+        # Other numbers of devices or microbatches round sums differently.
         "compute": (
             f"{1 if mesh is None else mesh.size} devices, microbatch_size"
             f" {spec.compute.microbatch_size}, resident {spec.train.resident}"
@@ -204,7 +207,7 @@ class MetaTraining:
         "start": resume.digest(self.saved(state)),
         "program": resume.program_digest(
             functools.partial(step_lib.take, program),
-            # Of a window, its bounds alone go through the step.
+            # Of a window, only its bounds are an input of the step.
             state._replace(clip=getattr(state.clip, "bounds", state.clip)),
             program.noise_multiplier,
             like(images.shape, images.dtype),
@@ -213,7 +216,7 @@ class MetaTraining:
     }
 
   def saved(self, state: private.State) -> tuple[Any, Any]:
-    """See `loop.Program`; all but the key."""
+    """See `loop.Program`; everything but the key."""
     rest = {
         "opt_state": state.opt_state,
         "step": state.step,
@@ -229,7 +232,7 @@ class MetaTraining:
   ) -> private.State:
     """See `loop.Program`."""
     rest = dict(rest)
-    params = rest.pop("iterate", params)  # Where the model is an average.
+    params = rest.pop("iterate", params)  # If the model is an average.
     arrays = jax.tree.map(jnp.asarray, {"params": params, **rest})
     return state._replace(key=key, **arrays)
 
@@ -326,7 +329,7 @@ class MetaTraining:
 
   @property
   def _paid(self) -> Spending:
-    assert self._spending is not None  # Of the process that writes.
+    assert self._spending is not None  # In the process that writes.
     return self._spending
 
   def _draw(self, folder: Any) -> None:
@@ -344,7 +347,7 @@ class MetaTraining:
       ]
       path = folder / reporting.LEARNING_CURVE
       reporting.learning_curve(path, found, tasks)
-    # Denser where the curve bends: epsilon grows about as the square root.
+    # Denser at the start: epsilon grows about as the square root of the steps.
     most = spec.steps
     roots = np.linspace(1, most**0.5, min(most, _CURVE_POINTS))
     points = sorted({max(int(round(r**2)), spending.began + 1) for r in roots})

@@ -1,9 +1,9 @@
-"""Numbers of a run: metrics.jsonl, and TensorBoard's events, without times.
+"""Metrics of a run: metrics.jsonl, and TensorBoard's events, without times.
 
-metrics.jsonl has one line per step, never a step twice; the line of step 0
-holds the score of the initial parameters. The duration of a step reveals how
-many tasks it sampled, which is secret: an event's `wall_time` is its step, and
-the name of an event file has the steps done before it.
+metrics.jsonl has one line per step and never repeats a step. The line of step 0
+holds the score of the initial parameters. The duration of a step reveals its
+number of tasks, which is secret. So an event's `wall_time` is its step, and an
+event file is named by the steps done before it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,15 +22,15 @@ from episodic_dp.training import workdir as workdir_lib
 
 FILE = "metrics.jsonl"
 TENSORBOARD = "tensorboard"
-PRIVATE = "private/"  # Names of numbers that no guarantee covers.
+PRIVATE = "private/"  # Prefix of values that no guarantee covers.
 
 
 class Appended:
-  """A file to append to; written whole by `flush` on an object store.
+  """A file to append to; on an object store `flush` writes it whole.
 
   Args:
-    path: of the file.
-    content: to begin with; it replaces that of the file.
+    path: path of the file.
+    content: initial content; it replaces that of the file.
   """
 
   def __init__(self, path: Any, content: bytes = b""):
@@ -41,7 +41,7 @@ class Appended:
       self._file = open(path, "ab")
 
   def append(self, data: bytes) -> None:
-    """Append bytes; a disk that is full is reported at once."""
+    """Append bytes; a full disk is reported at once."""
     if self._file is None:
       self._content += data
     else:
@@ -49,7 +49,7 @@ class Appended:
       self._file.flush()
 
   def flush(self) -> None:
-    """Make the object on a store equal to what was appended."""
+    """Write all appended bytes to the object store."""
     if self._file is None:
       files.write_bytes(self._path, self._content)
 
@@ -61,7 +61,7 @@ class Appended:
 
 
 class Lines(Appended):
-  """Append one JSON object per step and keep the file whole.
+  """Append one JSON object per step and keep the file valid.
 
   A killed process may leave steps after its last checkpoint, and half a line:
   `Lines(path, keep=step)` drops both before the resumed run appends.
@@ -80,8 +80,8 @@ class Board(Appended):
   """A file of TensorBoard's events.
 
   Args:
-    folder: takes the file, see `workdir.folder_of`.
-    done: the steps done; later ones of earlier files are not shown.
+    folder: receives the file; see `workdir.folder_of`.
+    done: the steps done; later steps of earlier files are hidden.
   """
 
   def __init__(self, folder: Any, *, done: int):
@@ -116,13 +116,13 @@ class Board(Appended):
 
 
 def read(path: Any) -> list[dict[str, Any]]:
-  """Return the lines in order, without any that is cut short or damaged."""
+  """Return the lines in order, without incomplete or damaged ones."""
   path = workdir_lib.folder_of(path)
   if not path.exists():
     return []
   lines = []
   for text in path.read_bytes().split(b"\n"):
-    # Some are empty, damaged, or cut short by a kill.
+    # Some lines are empty, damaged, or cut short by a kill.
     with contextlib.suppress(ValueError, RecursionError):
       value = json.loads(text)
       if isinstance(value, dict) and isinstance(value.get("step"), int):

@@ -1,11 +1,11 @@
 """Processes of one run: all compute, the first decides and writes.
 
 The first process uses the work directory, and sends the others the key and the
-state to begin with. The key travels over the network that connects them, and is
-as safe as that network. Processes wait for one another at barriers of the
-coordination service, because collectives of a CPU give up after 30 s. When a
-process dies, the service notices within its heartbeat time-out and the barrier
-of the others raises an error.
+initial state. The key travels over the network between them, and is as safe as
+that network. Processes wait for one another at barriers of the coordination
+service, because collectives on a CPU give up after 30 s. If a process dies, the
+service notices within its heartbeat time-out and the barrier of the others
+raises an error.
 """
 
 from collections.abc import Callable
@@ -18,12 +18,12 @@ import numpy as np
 
 from episodic_dp import errors
 
-_SECONDS = 24 * 3600  # A validation takes less; a dead process ends it earlier.
-_barriers = itertools.count()  # Every process meets every barrier.
+_SECONDS = 24 * 3600  # More than a validation takes; a dead process ends it.
+_barriers = itertools.count()  # Every process reaches every barrier.
 
 
 def several() -> bool:
-  """Return whether several processes train; starts no device of one alone."""
+  """Return whether several processes train, without starting a device."""
   return jax.distributed.is_initialized() and jax.process_count() > 1
 
 
@@ -36,7 +36,7 @@ def gathered(value: Any) -> np.ndarray:
   """Return the arrays [...] of all processes, [processes, ...]; waits for them.
 
   Args:
-    value: an array of one shape and type in every process.
+    value: an array with the same shape and type in every process.
   """
   if not several():
     return np.asarray(value)[None]
@@ -49,11 +49,11 @@ def gathered(value: Any) -> np.ndarray:
 
 
 def from_first(make: Callable[[], Any], like: Any) -> Any:
-  """Return the tree of arrays that the first process makes, in every process.
+  """Return the first process's tree of arrays in every process.
 
   Args:
-    make: called in the first process alone.
-    like: a tree of arrays of the same shapes and types, in the others.
+    make: called in the first process only.
+    like: a tree of arrays of the same shapes and types, for the others.
 
   Raises:
     RunError: the first process failed to make them; it raises its own error.
@@ -68,7 +68,7 @@ def from_first(make: Callable[[], Any], like: Any) -> Any:
   if error is not None:
     raise error
   if failed:
-    raise errors.RunError("the first process of the run failed: it says why")
+    raise errors.RunError("the first process failed: its error has the reason")
   if not several():
     return sent
   arrays = [np.asarray(array) for array in jax.tree.leaves(sent)]

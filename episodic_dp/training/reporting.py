@@ -1,4 +1,4 @@
-"""Report of a run: its privacy statement, sentences and pictures."""
+"""Reports of a run: its privacy statement, summary and pictures."""
 
 from collections.abc import Mapping, Sequence
 import dataclasses
@@ -19,28 +19,27 @@ from episodic_dp.training import evaluation
 from episodic_dp.training import workdir as workdir_lib
 
 GUARANTEE = "guarantee.json"
-EVALUATION = "evaluation.json"  # What episodic-dp evaluate measured.
+EVALUATION = "evaluation.json"  # Written by episodic-dp evaluate.
 LEARNING_CURVE = "learning_curve.png"
 EPSILON_CURVE = "epsilon_curve.png"
-_MOST_USEFUL = 10  # Of the epsilon of a privacy unit, by common judgement.
+_MOST_USEFUL = 10  # Above it an epsilon is commonly judged to protect little.
 _FEW = 200  # Units of privacy: see docs/choosing.md.
-_WIDTH = 72  # Of a caveat above a picture, in characters.
+_WIDTH = 72  # Characters of a caveat above a picture.
 
 Guarantees: TypeAlias = Mapping[str, accounting.Guarantee]  # By level.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Result:
-  """Outcome of `train`; printed, it is the summary of the run.
+  """The outcome of `train`; printed, it is the summary of the run.
 
   Attributes:
-    steps: steps done in all, earlier processes included.
+    steps: steps done in all, including earlier processes.
     planned: steps of the whole run.
-    stopped: "done", or what asked it to stop: "SIGTERM", "SIGUSR1", "SIGINT" or
+    stopped: "done", or the reason of a stop: "SIGTERM", "SIGUSR1", "SIGINT" or
       "time limit".
-    guarantees: level -> Guarantee for the steps done; for those of the whole
-      run where none was.
-    unproved: the levels for which no guarantee is proved.
+    guarantees: level -> Guarantee for the steps done; for the whole run if no
+      step was done.
     seconds: wall-clock seconds of this process inside `train`.
     score: the last validation accuracy or squared error, or None.
     untrained: that of the initial parameters, or None.
@@ -117,7 +116,7 @@ def result_entry(
   """Return a run's steps, accuracies and epsilons, JSON-able.
 
   Args:
-    result: of `loop.train`.
+    result: from `loop.train`.
     measured: name -> {"score": evaluation.Score, "steps": list}.
   """
   (kind,) = {value["score"].name for value in measured.values()}
@@ -143,11 +142,11 @@ def result_entry(
 def guarantee_lines(
     guarantees: Guarantees, steps: int, unproved: Sequence[str] = ()
 ) -> list[str]:
-  """Return a sentence per level, as printed at the end of a run.
+  """Return a line per level, as printed at the end of a run.
 
   Args:
-    guarantees: those that there are.
-    steps: that they cover.
+    guarantees: level -> guarantee.
+    steps: the number of steps that they cover.
     unproved: the levels that have none.
   """
   lines = []
@@ -165,7 +164,7 @@ def guarantee_lines(
       f"  {level:<{width}}  no guarantee (why: no_guarantee in {GUARANTEE})"
       for level in unproved
   ]
-  # Once each, however many levels share one.
+  # Each only once, however many levels share it.
   for caveat in dict.fromkeys(g.caveat for g in guarantees.values()):
     levels = [k for k, g in guarantees.items() if g.caveat == caveat]
     of = "" if len(levels) == len(guarantees) else f"{', '.join(levels)}: "
@@ -174,7 +173,7 @@ def guarantee_lines(
 
 
 def words(name: str) -> str:
-  """Return the name of a score in words: "squared error"."""
+  """Return the name of a score as words: "squared error"."""
   return name.replace("_", " ")
 
 
@@ -204,7 +203,7 @@ def guarantees(
 
   Args:
     workdir: the folder of the run.
-    *fields: of `accounting.Guarantee.as_dict`.
+    *fields: names of fields of `accounting.Guarantee.as_dict`.
   """
   levels = (statement(workdir) or {"guarantees": {}})["guarantees"]
   return {
@@ -222,13 +221,13 @@ def learning_curve(
     found: Sequence[Mapping[str, float]],
     tasks: evaluation.Tasks,
 ) -> None:
-  """Draw a score on public validation tasks over steps, with its intervals.
+  """Plot a score on public validation tasks over steps, with its intervals.
 
   Args:
     path: the PNG.
     found: "step", "mean", "low" and "high" of each validation; accuracies are
       fractions of 1.
-    tasks: what they were measured on.
+    tasks: the validation tasks.
   """
   way, shot = tasks.episode.way, tasks.episode.shot
   title = f"{way}-way {shot}-shot accuracy"
@@ -248,7 +247,7 @@ def learning_curve(
   look = plotting.series(0) | {"markersize": 3}
   label = "this run, 95 % interval over the tasks"
   axes.plot(steps, mean, label=label, **look)
-  # An interval of everything, as one task has, is no band.
+  # The unbounded interval of a single task has no band.
   axes.fill_between(
       steps, low, high, where=np.isfinite(high),
       color=look["color"], alpha=0.18, linewidth=0,
@@ -274,14 +273,14 @@ def epsilon_curve(
     delta: float,
     caveat: str = "",
 ) -> None:
-  """Draw epsilon of each level over steps; say so where there is none.
+  """Plot epsilon of each level over steps, or that no level has a guarantee.
 
   Args:
     path: the PNG.
-    steps: x.
+    steps: the x values.
     curves: level -> epsilon after these steps.
-    delta: of them all.
-    caveat: what epsilon must not be mistaken for, or "".
+    delta: delta of all curves.
+    caveat: a warning about these epsilons, or "".
   """
   figure = plotting.figure(4.2)
   axes = figure.subplots()

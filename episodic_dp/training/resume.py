@@ -1,19 +1,20 @@
-"""One rule for resuming: the same fingerprint, or a new key that is paid for.
+"""One rule for resuming: the same fingerprint, or a new key that is charged.
 
 A run's fingerprint covers everything that its steps are computed from. A
-process that resumes a run under an equal fingerprint uses its key again, and
-repeats lost steps bit for bit: they cost nothing twice. Under any other
-fingerprint the run may only resume under a fresh key (`--resume=fork`), and
-steps that may have been released since the last checkpoint are paid for again.
+process that resumes a run with an equal fingerprint uses its key again, and
+repeats lost steps bit for bit, at no further cost. With another fingerprint the
+run may resume only under a fresh key (`--resume=fork`), and steps that may have
+been released since the last checkpoint are charged again.
 
-So no step is ever released under one noise with two contents. This holds
-because the key file says, before a step begins, that it may have been taken:
-`Segment.last` is raised ahead of the steps, by at most `checkpoint_every`.
-Another release, other data or another learner is another run, and is refused.
+So no step is ever released under one noise with two contents. The key file
+guarantees this: it records that a step may have been taken before the step
+starts. `Segment.last` is raised ahead of the steps, by at most
+`checkpoint_every`. Another release, other data or another learner make another
+run, which is refused.
 
 The key file holds the secret, the fingerprints and these counters. Anyone who
-knows the secret can subtract the noise, so its owner alone may read it. The key
-that JAX draws from is derived from the secret and all fingerprints up to now.
+knows the secret can subtract the noise, so only its owner may read it. JAX's
+key is derived from the secret and all fingerprints so far.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,17 +44,17 @@ from episodic_dp.training import workdir as workdir_lib
 
 _SECRET_BYTES = 32
 _SCHEMA = 3
-# A run with another of these is another run.
+# A run that differs in one of these is another run.
 _OF_THE_RUN = ("release", "data", "learner", "private_seed")
-# Computed by code: comparable only where nothing else differs.
+# Computed by code: comparable only if nothing else differs.
 _COMPUTED = ("program", "start")
-# Settings of JAX that change no number: diagnostics, caches and addresses; the
-# devices have their own entries.
+# Settings of JAX that change no number: diagnostics, caches and addresses.
+# Devices have separate entries.
 _SILENT = re.compile(
     "log|debug|cache|dump|trace|profil|check|pprint|transfer|error|guard"
     "|platform|hlo_source|source_url|num_cpu_devices|distributed|visible"
 )
-_FEW = 3  # Differences that a sentence names.
+_FEW = 3  # Most differences that a message names.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,7 +63,7 @@ class Segment:
 
   Attributes:
     first: the steps done before.
-    last: no later step was begun; raised before steps are.
+    last: no later step has started; raised before steps start.
     fingerprint: name -> value or digest, as secret as the data.
   """
 
@@ -76,7 +77,7 @@ class RunKey:
   """The secret of a run, and the steps that may have been taken under it.
 
   Attributes:
-    path: of its file.
+    path: path of its file.
     secret: 32 bytes; not shown.
     segments: in order; the next step belongs to the last one.
   """
@@ -86,7 +87,7 @@ class RunKey:
   segments: tuple[Segment, ...]
 
   def jax_key(self) -> jax.Array:
-    """Return the typed threefry key of the steps to come, shape []."""
+    """Return the typed threefry key of the next steps, shape []."""
     derived = self._keyed("samples and noise", self._history(None))
     return private.secret_key(derived[: private_keys.KEY_BYTES])
 
@@ -94,20 +95,20 @@ class RunKey:
     """Return a value that binds a checkpoint to the run; it may be published.
 
     Args:
-      step: of the checkpoint.
-      digest: of its arrays.
-      segments: how many had begun; None for all.
+      step: step of the checkpoint.
+      digest: digest of its arrays.
+      segments: number of segments so far; None for all.
     """
     held = [self._history(segments), step, digest]
     return self._keyed("checkpoint", held).hex()
 
   def ranges(self, done: int) -> list[range]:
-    """Return the steps to pay for: of earlier segments, and of this one."""
+    """Return the steps to charge: of earlier segments, and of this one."""
     *earlier, last = self.segments
     return [range(s.first, s.last) for s in earlier] + [range(last.first, done)]
 
   def raised(self, step: int) -> "RunKey":
-    """Write that steps up to this one may be begun, before they are."""
+    """Record on disk that steps up to this one may start, before they do."""
     last = dataclasses.replace(self.segments[-1], last=step)
     key = dataclasses.replace(self, segments=(*self.segments[:-1], last))
     key.write()
@@ -122,7 +123,7 @@ class RunKey:
     os.close(folder)
 
   def text(self) -> str:
-    """Return the content of the file, with a check value of its own."""
+    """Return the content of the file, including its check value."""
     fields = {
         "schema": _SCHEMA,
         "secret": self.secret.hex(),
@@ -132,11 +133,11 @@ class RunKey:
     return json.dumps(fields, indent=1, sort_keys=True) + "\n"
 
   def _history(self, count: int | None) -> list[Any]:
-    """Return the fingerprints that the key follows from.
+    """Return the fingerprints that the key is derived from.
 
-    A seeded run begins alike on any machine: its first key depends neither on
-    the machine nor on values of the configuration. Everything that these values
-    change in a run is in the other parts.
+    A seeded run starts alike on any machine. Its first key depends neither on
+    the machine nor on values of the configuration; the other parts cover all
+    effects of these values.
     """
     history = [[s.first, s.fingerprint] for s in self.segments[:count]]
     first = self.segments[0].fingerprint
@@ -160,9 +161,9 @@ def fingerprint(
 
   Args:
     parts: "release", "data", "learner", "start" (digest of the first state) and
-      "program" (digest of a step as it is lowered).
+      "program" (digest of the lowered step).
     config: JSON-able description of the run.
-    private_seed: of the key, None for a secret one.
+    private_seed: seed of the key, None for a secret key.
   """
   device = jax.devices()[0]
   found = dict(parts) | {
@@ -205,14 +206,14 @@ def begin(
 ) -> tuple[RunKey, int]:
   """Return the key to resume with and the step of the last checkpoint.
 
-  Nothing is written: `RunKey.write` does, before the first step.
+  Nothing is written; `RunKey.write` does so before the first step.
 
   Args:
-    place: the work directory, which this process alone uses.
+    place: the work directory, which only this process uses.
     checkpoints: those in it.
-    found: the fingerprint of the run as it is now. Its private seed gives the
-      key, or else 256 bits from the operating system do.
-    mode: "same" for an equal fingerprint alone; "fork" or "auto" to resume
+    found: the fingerprint of the present run. The key comes from its private
+      seed, or from 256 bits of the operating system.
+    mode: "same" accepts an equal fingerprint only; "fork" and "auto" resume
       under a fresh key with another one.
 
   Raises:
@@ -235,7 +236,7 @@ def begin(
     raise errors.RunError(
         f"the last checkpoint in {checkpoints.folder}, of step {step}, was not"
         f" written under the secret key of this folder from step {last.first}"
-        " on, or was changed since: put back the checkpoints that belong to"
+        " on, or was changed since: restore the checkpoints that belong to"
         " the key, or choose another --workdir"
     )
   before = last.fingerprint
@@ -250,15 +251,15 @@ def begin(
     raise errors.RunError(
         f"{place.folder} holds a run with another"
         f" {' and another '.join(other)}{f' ({differ})' if differ else ''}:"
-        " choose a new folder, or resume it as it was"
+        " choose a new folder, or resume it unchanged"
     )
   if mode not in ("fork", "auto"):
     ahead = last.last - step
     raise errors.RunError(
-        f"the run in {place.folder} is resumed with {differ}: resume it as it"
-        " was, which costs nothing, or add --resume=fork, which resumes from"
-        f" step {step} under a fresh key and pays for {ahead} steps again that"
-        " may have been released since"
+        f"the run in {place.folder} is resumed with {differ}: resume it"
+        " unchanged, which costs nothing, or add --resume=fork, which resumes"
+        f" from step {step} under a fresh key and charges {ahead} steps again"
+        " that may have been released since"
     )
   logging.warning(
       "the run in %s resumes from step %d under a fresh key, with %s",
@@ -272,7 +273,7 @@ def load(place: workdir_lib.WorkDirectory) -> RunKey:
   """Return the key of a run.
 
   Raises:
-    RunError: the file differs in any byte from what was written.
+    RunError: the file differs in any byte from the one that was written.
   """
   try:
     text = place.key.read_text(encoding="ascii")
@@ -283,7 +284,7 @@ def load(place: workdir_lib.WorkDirectory) -> RunKey:
         segments=tuple(Segment(**s) for s in fields["segments"]),
     )
     if not hmac.compare_digest(key.text(), text):
-      raise ValueError("its check value is another")
+      raise ValueError("its check value is wrong")
   except (
       AttributeError, IndexError, KeyError, OSError, RecursionError, TypeError,
       ValueError,
@@ -294,8 +295,8 @@ def load(place: workdir_lib.WorkDirectory) -> RunKey:
 
 def _lost(place: workdir_lib.WorkDirectory, how: str) -> errors.RunError:
   return errors.RunError(
-      f"the secret key {place.key} of the run in {place.folder} {how}: put the"
-      " file back (--key_file names that of a run on an object store), or"
+      f"the secret key {place.key} of the run in {place.folder} {how}: restore"
+      " the file (--key_file names that of a run on an object store), or"
       " start a new run in another --workdir"
   )
 
@@ -305,7 +306,7 @@ def _belongs(
 ) -> bool:
   """Return whether a checkpoint was written under this key's history.
 
-  A fork begins with a checkpoint of the segment before it.
+  A fork starts with a checkpoint of the previous segment.
   """
   about = checkpoints.about(step)
   for count in range(len(key.segments), 0, -1):
@@ -321,8 +322,8 @@ def _belongs(
 def _differences(
     differ: Sequence[str], before: Mapping[str, str], now: Mapping[str, str]
 ) -> str:
-  """Name the first values that differ."""
-  # Digests say less than what they follow from, and are secret.
+  """List the first values that differ."""
+  # Without digests, which are secret and explain less than named values.
   shown = [n for n in differ if n not in (*_OF_THE_RUN, *_COMPUTED)]
   named = [
       f"{name}={now.get(name, 'absent')} (it was"
@@ -333,7 +334,7 @@ def _differences(
   return " and ".join(named) + (f" and {more} more changes" if more else "")
 
 
-digest = checkpoint_lib.digest  # Of arrays.
+digest = checkpoint_lib.digest  # Digest of arrays.
 
 
 def json_digest(value: Any) -> str:
@@ -343,7 +344,7 @@ def json_digest(value: Any) -> str:
 
 
 def program_digest(function: Any, *arguments: Any) -> str:
-  """Return SHA-256 of a function of arrays as XLA is given it."""
+  """Return SHA-256 of a function of arrays as lowered for XLA."""
   text = jax.jit(function).lower(*arguments).as_text()
   return hashlib.sha256(text.encode()).hexdigest()
 
@@ -361,19 +362,19 @@ def data_digest(dataset: dataset_lib.Dataset) -> str:
   """Return SHA-256 of all that a step may read: images, labels, leaf rows.
 
   It is as secret as the data: anyone who has it can test a guess of all data.
-  It lies in the key file alone.
+  It is stored in the key file only.
 
   Args:
     dataset: its arrays may be mapped files, which are read once.
   """
   arrays = (dataset.images, dataset.labels, dataset.hierarchy.leaf_rows)
-  # None has a digest of its own.
+  # None has a separate digest.
   digests = [digest(array) for array in arrays]
   return json_digest([dataset.rotate, dataset.targets, *digests])
 
 
 def _processor() -> str:
-  """Return a digest of the processor's instructions, which move roundings."""
+  """Return a digest of the processor's instructions, which affect rounding."""
   cores = len(os.sched_getaffinity(0))
   described = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
   names = ("model name", "flags", "Features")

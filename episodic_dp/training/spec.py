@@ -1,4 +1,4 @@
-"""Description of a training run."""
+"""The description of a training run."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -24,20 +24,20 @@ class TrainingSpec:
 
   Attributes:
     train: the data that tasks are sampled from.
-    validation: fixed tasks of public classes (`evaluation.draw`); None for a
-      run that is not validated, which has no best checkpoints then.
-    release: how `train` is sampled, and what a step releases; accounted with
-      its own hierarchy, which must be that of `train`.
+    validation: fixed tasks of public classes (`draw`); None for a run without
+      validation, which has no best checkpoints.
+    release: sampling plan and mechanism of a step, with the hierarchy of
+      `train`.
     learner: MAML or another learner.
-    optimizer: the outer optimiser, its schedule included.
-    steps: how many steps to take.
-    delta: of the guarantees.
-    privacy_unit: the level whose epsilon is reported while the run lasts; None
-      for the first that has a guarantee. The result has all levels.
+    optimizer: the outer optimiser, including its schedule.
+    steps: number of steps, at least 1.
+    delta: delta of the guarantees, between 0 and 1.
+    privacy_unit: the level whose epsilon is reported during the run; None for
+      the first that has a guarantee. The result has all levels.
     seed: public seed of the initial parameters.
-    private_seed: None for a secret key; an integer makes the run reproducible
+    private_seed: None for a secret key. An integer makes the run reproducible,
       and its guarantee void for anyone who knows the number.
-    compute: how a step is computed, and on which devices.
+    compute: settings of the computation and its devices.
     evaluate_every: steps between validations, each with a checkpoint.
     checkpoint_every: steps between checkpoints.
     evaluator: measures the learner; None makes one for it.
@@ -46,7 +46,7 @@ class TrainingSpec:
   Raises:
     ValueError: on construction, a number of steps that is not positive.
     PlanError: the release has no such privacy unit.
-    RunError: the hierarchy is another than that of the data.
+    RunError: the release's hierarchy differs from the data's.
   """
 
   train: dataset_lib.Dataset
@@ -75,8 +75,8 @@ class TrainingSpec:
     if not self.release.hierarchy.same_tree(self.train.hierarchy):
       raise errors.RunError(
           f"the release describes {self.release.hierarchy} and the data are"
-          f" {self.train.hierarchy}: the guarantee would be of another sampler;"
-          " make Release(train.hierarchy, plan, mechanism)"
+          f" {self.train.hierarchy}, so its guarantee is for another sampler;"
+          " use Release(train.hierarchy, plan, mechanism)"
       )
 
 
@@ -84,8 +84,8 @@ def make_mesh(devices: int | None = None) -> jax.sharding.Mesh:
   """Return a mesh of one axis, `tasks`, for `private.Compute(mesh=...)`.
 
   Args:
-    devices: how many of the devices of all processes, of which every core of a
-      CPU is one; None for all.
+    devices: number of devices of all processes, where every core of a CPU is
+      one; None for all.
 
   Raises:
     RunError: there are fewer, or some process would have none.
@@ -101,6 +101,6 @@ def make_mesh(devices: int | None = None) -> jax.sharding.Mesh:
   if not least <= count <= len(there):
     raise errors.RunError(
         f"devices={devices}: expected {least} to {len(there)}, or None for all"
-        f" that JAX sees; of a command, --config.compute.devices={len(there)}"
+        f" that JAX sees; in a command, --config.compute.devices={len(there)}"
     )
   return sharding.make_mesh(there[:count])

@@ -8,7 +8,7 @@ from typing import Any
 
 from episodic_dp import errors
 
-# As a `Result` names them. Of several processes the last reason counts.
+# Names in a `Result`. If processes have different reasons, the last one counts.
 REASONS = ("done", "time limit", "SIGUSR1", "SIGTERM", "SIGINT")
 TIME_LIMIT = REASONS.index("time limit")
 _PARTS = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
@@ -16,14 +16,14 @@ _MARGIN = 30.0  # Seconds for the last pictures and the end of the process.
 
 
 class StopSignals:
-  """Remember, while entered, the first signal that asked to stop.
+  """Record, while entered, the first signal that asks to stop.
 
-  A SIGINT after another signal goes to the handler that was there before. Off
-  the main thread, and for signals that are ignored or handled outside Python,
-  nothing changes.
+  A SIGINT after another signal goes to the previous handler. Outside the main
+  thread, and for signals that are ignored or handled outside Python, nothing
+  changes.
 
   Attributes:
-    stop: index in `REASONS` of the first signal; 0 before one came.
+    stop: index in `REASONS` of the first signal; 0 without one.
   """
 
   def __init__(self) -> None:
@@ -41,7 +41,7 @@ class StopSignals:
       for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         before = signal.getsignal(number)
         if before not in (signal.SIG_IGN, None):
-          # Stored before the handler is in place, which reads it.
+          # Stored before the handler, which reads it, is installed.
           self._before[number] = before
           signal.signal(number, self._handle)
     return self
@@ -52,21 +52,21 @@ class StopSignals:
 
 
 def deadline(time_limit: str, began: float) -> float:
-  """Return when the last step has to be saved.
+  """Return the time by which the last step must be saved.
 
   Args:
-    time_limit: "90s", "55m", "11h" or "1h30m", from `began` on.
+    time_limit: "90s", "55m", "11h" or "1h30m", counted from `began`.
     began: a time of `time.monotonic`.
 
   Raises:
-    RunError: the text is none of these.
+    RunError: the text has another form.
   """
   found = _PARTS.fullmatch(time_limit)
   hours, minutes, seconds = map(int, found.groups(0) if found else (0, 0, 0))
   total = 3600.0 * hours + 60.0 * minutes + seconds
   if not total:
     raise errors.RunError(
-        f"--time_limit={time_limit} is no time: write it as 90s, 55m, 11h or"
+        f"--time_limit={time_limit}: expected a time such as 90s, 55m, 11h or"
         " 1h30m"
     )
   return began + total - min(_MARGIN, 0.1 * total)

@@ -1,8 +1,8 @@
-"""Work directory of a run: its lock, its key's place, its configuration.
+"""The work directory of a run: its lock, the place of its key, its config.
 
-Every file goes through `etils.epath`, so that a work directory may lie on an
-object store (gs://, s3://). The key file never does: for a run on an object
-store it lies in the home folder of the user, or where `--key_file` says.
+Every file is accessed through `etils.epath`, so that a work directory may be on
+an object store (gs://, s3://). The key file never is: for a run on an object
+store it is in the user's home folder, or at `--key_file`.
 """
 
 from collections.abc import Iterator
@@ -31,11 +31,11 @@ _HOME_KEYS = pathlib.Path(".episodic_dp") / "keys"  # In the home folder.
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WorkDirectory:
-  """A work directory that one process alone uses.
+  """A work directory that only one process uses.
 
   Attributes:
-    folder: of this machine or on an object store.
-    key: file of the secret key, on this machine.
+    folder: on this machine or on an object store.
+    key: path of the secret key, on this machine.
   """
 
   folder: epath.Path
@@ -43,7 +43,7 @@ class WorkDirectory:
 
   @property
   def diagnostics(self) -> pathlib.Path:
-    """File of private diagnostics, next to the key."""
+    """Return the file of private diagnostics, next to the key."""
     if self.key.parent.name == PRIVATE:
       return self.key.parent / DIAGNOSTICS
     return self.key.with_name(f"{self.key.name}.{DIAGNOSTICS}")
@@ -64,10 +64,10 @@ def folder_of(workdir: str | os.PathLike) -> epath.Path:
 def key_path(
     workdir: str | os.PathLike, key_file: str | os.PathLike | None = None
 ) -> pathlib.Path:
-  """Return the file of the secret key of a run.
+  """Return the path of a run's secret key.
 
   Args:
-    workdir: of the run.
+    workdir: the run's work directory.
     key_file: None for WORKDIR/private/key, or for a run on an object store a
       file in the home folder.
   """
@@ -80,15 +80,15 @@ def key_path(
 
 
 def make_private(folder: pathlib.Path) -> pathlib.Path:
-  """Make a folder that its owner alone may read, and return it."""
+  """Make a folder that only its owner may read, and return it."""
   folder.mkdir(mode=0o700, parents=True, exist_ok=True)
   if folder.name == PRIVATE:
-    folder.chmod(0o700)  # mkdir leaves an existing folder as it is.
+    folder.chmod(0o700)  # mkdir does not change an existing folder.
   return folder
 
 
 @contextlib.contextmanager
-def opened(
+def locked(
     workdir: str | os.PathLike, *, key_file: str | os.PathLike | None = None
 ) -> Iterator[WorkDirectory]:
   """Make a work directory and lock it.
@@ -123,7 +123,7 @@ def _take(lock: IO[str], folder: epath.Path) -> None:
     ) from e
   except OSError as e:  # A mount without locks, such as some of NFS and FUSE.
     logging.warning(
-        "the file system of %s knows no locks (%s): see to it that no second"
+        "the file system of %s has no locks (%s): make sure that no second"
         " process trains in it",
         folder,
         e.strerror or e,
@@ -134,7 +134,7 @@ def read_config(workdir: str | os.PathLike) -> dict[str, Any]:
   """Return the configuration of a run of `episodic-dp train`.
 
   Raises:
-    RunError: there is none, it is damaged, or it is of `episodic-dp pvi`.
+    RunError: it is missing, damaged, or from `episodic-dp pvi`.
   """
   path = epath.Path(workdir) / CONFIG
   try:
@@ -151,6 +151,6 @@ def read_config(workdir: str | os.PathLike) -> dict[str, Any]:
     ) from e
   if not isinstance(value, dict) or "visit" in value:
     raise errors.RunError(
-        f"{path} is not of episodic-dp train: give the --workdir of its run"
+        f"{path} is not from episodic-dp train: give the --workdir of its run"
     )
   return value

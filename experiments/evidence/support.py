@@ -142,7 +142,7 @@ def classes_on_top() -> pages.Section:
       copies=True, most_copies={"patient": 3, "image": 1}
   )
   for form, drawn in (("disjoint", 16), ("independent", 4)):
-    for told, copies in (
+    for suffix, copies in (
         ("", dict[str, Any]()), (", patients cross", crossing)
     ):
       for classes in ("diagnosis", "patient"):
@@ -158,7 +158,8 @@ def classes_on_top() -> pages.Section:
                 (plan_lib.FixedSize(drawn // 4), plan_lib.FixedSize(4),
                  _EXAMPLES)
             ],
-            [(f"task of {classes} units, {form}{told}", plan_lib.EPISODE, {})],
+            [(f"task of {classes} units, {form}{suffix}",
+              plan_lib.EPISODE, {})],
             functools.partial(_of_classes, form=form, classes=classes),
             notes,
         )

@@ -229,7 +229,7 @@ def participants(rng) -> plans.Case:
 def sample_level(rng) -> plans.Case:
   """Noisy inner steps; the outer gradients see the sign of what they release.
 
-  Support and query examples are told apart, and a task's sum is a mixture over
+  Support and query examples are distinguished. A task's sum is a mixture over
   that sign.
   """
   h, stages, episode, k, unit = pool(rng, "disjoint")

@@ -65,7 +65,7 @@ def check_plan(number):
   routes = sensitivity.routes(
       (sensitivity.Entry(case.release, case.steps),), case.level
   )
-  told = f"plan {number} of seed {SEED}: {case.release}, {case.level}"
+  reported = f"plan {number} of seed {SEED}: {case.release}, {case.level}"
   divergence = (
       exact.plane_hockey_stick if case.steps == 2 else exact.hockey_stick
   )
@@ -86,9 +86,9 @@ def check_plan(number):
         default=0.0,
     )
     slack = 1e-3 if case.steps == 2 else 1e-9  # The plane is a grid.
-    assert truth <= min(bounds) * (1 + slack) + 1e-9, (told, direction)
+    assert truth <= min(bounds) * (1 + slack) + 1e-9, (reported, direction)
     if case.tight:
-      assert truth >= min(bounds) / 1.01 - 1e-9, (told, direction, epsilon)
+      assert truth >= min(bounds) / 1.01 - 1e-9, (reported, direction, epsilon)
 
 
 @pytest.mark.parametrize("first", range(0, QUICK, 15))

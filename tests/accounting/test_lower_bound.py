@@ -49,10 +49,10 @@ def test_it_is_at_most_the_guarantee(name, neighbours):
     for steps, delta in ((1, 1e-3), (30, 1e-5)):
       asked = dict(steps=steps, delta=delta, neighbours=neighbours)
       least = accounting.lower_bound(release, level=level, **asked)
-      told = accounting.guarantee(release, level=level, **asked).epsilon
-      assert 0 < least <= told
+      reported = accounting.guarantee(release, level=level, **asked).epsilon
+      assert 0 < least <= reported
       if len(release.levels) == 1:
-        assert least > 0.85 * told
+        assert least > 0.85 * reported
     delta = accounting.lower_bound(
         release, steps=5, level=level, epsilon=1.0, neighbours=neighbours
     )
@@ -88,20 +88,20 @@ def test_it_is_finite_for_any_noise(stage, z):
   release = release_of((50,), (stage,), "hospital", z)
   for steps in (1, 1000):
     asked = dict(steps=steps, level="hospital", delta=1e-5)
-    told = accounting.guarantee(release, **asked).epsilon
-    assert 0 <= accounting.lower_bound(release, **asked) <= told
+    reported = accounting.guarantee(release, **asked).epsilon
+    assert 0 <= accounting.lower_bound(release, **asked) <= reported
 
 
 def test_a_pass_has_one_too():
   release = release_of((40,), (plan.RandomAllocation(8),), "hospital")
   for steps in (8, 24):
-    told = accounting.guarantee(
+    reported = accounting.guarantee(
         release, steps=steps, level="hospital", delta=1e-5
     ).epsilon
     least = accounting.lower_bound(
         release, steps=steps, level="hospital", delta=1e-5
     )
-    assert 0.9 * told < least <= told
+    assert 0.9 * reported < least <= reported
 
 
 def test_unknown_plans_have_zero_and_wrong_values_end_in_a_sentence():

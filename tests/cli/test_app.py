@@ -67,7 +67,7 @@ def _raised(error):
 
 
 @pytest.mark.parametrize(
-    "error, told",
+    "error, reported",
     [
         (OSError(errno.ENOSPC, "No space left", "x.npy"), "No space left"),
         (FileNotFoundError(errno.ENOENT, "No such file", "x"), "No such file"),
@@ -78,9 +78,9 @@ def _raised(error):
         (IndexError("a bug"), None),
     ],
 )
-def test_what_a_user_can_mend_is_one_sentence(error, told):
+def test_what_a_user_can_mend_is_one_sentence(error, reported):
   found = app.sentence(error)
-  assert found is None if told is None else told in found
+  assert found is None if reported is None else reported in found
 
 
 def test_lines_of_a_log_stay_one_line(capsys):

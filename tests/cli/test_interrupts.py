@@ -53,8 +53,8 @@ def test_a_signal_ends_it_with_one_line(work, name, status):
   process.send_signal(signal.Signals[name])
   _, err = process.communicate(timeout=2)
   assert process.returncode == status
-  told = {"SIGINT": "Ctrl-C"}.get(name, name)
-  assert err.startswith(f"stopped by {told}: ") and err.count("\n") == 1
+  shown = {"SIGINT": "Ctrl-C"}.get(name, name)
+  assert err.startswith(f"stopped by {shown}: ") and err.count("\n") == 1
   assert "begins again, from its last checkpoint where" in err
 
 

@@ -97,15 +97,15 @@ def test_the_readme_holds_the_table_of_the_measurements():
 
 
 @pytest.mark.parametrize(
-    "arguments,told",
+    "arguments,reported",
     [
         (("--run=overhead,magic", "--out=x"), "magic"),
         (("--run=sampling", "--smoke", f"--out={table.FOLDER}"), "--out="),
     ],
 )
-def test_wrong_names_and_folders_are_refused(arguments, told):
+def test_wrong_names_and_folders_are_refused(arguments, reported):
   done = run(*arguments)
-  assert done.returncode == 1 and told in done.stderr
+  assert done.returncode == 1 and reported in done.stderr
 
 
 @pytest.mark.slow

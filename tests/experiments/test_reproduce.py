@@ -34,7 +34,7 @@ def test_a_finished_run_is_reported_and_not_done_again(finished, monkeypatch):
   assert found["epsilon"]["participant"]["epsilon"] == epsilon <= 1.5
   assert found["config"]["steps"] == 2 and len(found["code"]) == 1
   stored = found["accuracy"]["single"]
-  scores = evaluation.unpack(stored["per_task"])
+  scores = evaluation.decode_scores(stored["per_task"])
   assert scores.mean() == pytest.approx(stored["mean"])
   assert result["command"] in (finished / "learners.md").read_text()
   monkeypatch.setattr(training, "train", None)
@@ -53,7 +53,7 @@ def test_the_outcome_of_another_command_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "target,options,told",
+    "target,options,match",
     [
         ("learners", {"only": ["maml"]}, "maml_private_0"),
         ("table7", {}, "learners"),
@@ -61,9 +61,9 @@ def test_the_outcome_of_another_command_is_refused(tmp_path):
     ],
 )
 def test_wrong_names_are_refused_before_training(
-    tmp_path, target, options, told
+    tmp_path, target, options, match
 ):
-  with pytest.raises(ValueError, match=told):
+  with pytest.raises(ValueError, match=match):
     reproduce.main(target, "smoke", str(tmp_path / "a"), **options)
   assert not (tmp_path / "a").exists()
 

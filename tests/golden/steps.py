@@ -1,8 +1,8 @@
 """Print what three private steps give in eight configurations, as JSON.
 
 A script, because the number of devices is fixed when JAX starts. Each parameter
-array is told by its sum and by one projection, so that a change of the order of
-a sum is not a difference, and another random number is.
+array is recorded as its sum and one projection. A sum in another order is then
+not a difference, but another random number is.
 """
 
 import dataclasses

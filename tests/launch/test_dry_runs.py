@@ -59,13 +59,13 @@ def test_local_processes_are_numbered_and_share_the_cores(processes):
   for number, line in enumerate(lines):
     words = shlex.split(line.removesuffix(" &"))
     assert "--config.x=('a', 'b')" in words and "--resume=auto" in words
-    told = [f"--process_id={number}", f"--num_processes={processes}"]
+    numbered = [f"--process_id={number}", f"--num_processes={processes}"]
     shared = [word for word in words if word.startswith("JAX_NUM_CPU_DEVICES")]
     if processes == 1:
-      assert not shared and not set(told) & set(words)
+      assert not shared and not set(numbered) & set(words)
     else:
-      assert set(told) <= set(words) and len(shared) == 1
-    # No process is told a key.
+      assert set(numbered) <= set(words) and len(shared) == 1
+    # No process receives a key.
     assert not any("key" in word for word in words)
 
 
@@ -142,7 +142,7 @@ def test_runs_of_a_sweep_are_jobs_of_their_own():
 
 
 @pytest.mark.parametrize(
-    "arguments,told",
+    "arguments,numbered",
     [
         (("--target=local", "--", "train"), "--workdir=DIR"),
         (("--target=tpu", "--", "train", "--workdir=a"), "expected --tpu"),
@@ -154,14 +154,14 @@ def test_runs_of_a_sweep_are_jobs_of_their_own():
     ],
 )
 def test_what_is_missing_is_named_before_anything_starts(
-    arguments, told, capsys
+    arguments, numbered, capsys
 ):
   try:
     status = launch.main(["launch.py", *arguments])
   except SystemExit as e:
     status = e.code
   assert status == 1
-  assert told in capsys.readouterr().err
+  assert numbered in capsys.readouterr().err
 
 
 # Says a state, or ends a run with a status, each the next of a file's lines.

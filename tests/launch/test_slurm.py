@@ -145,17 +145,17 @@ def test_a_preempted_job_requeues_itself_and_ends_as_if_it_had_not(
   assert status == 0
   job = _ask("squeue", "-h", "-o", "%i").strip()
 
-  def told():
+  def shown():
     log = folder / f"slurm-{job}.log"
     text = log.read_text(errors="replace")[-4000:] if log.exists() else ""
     return f"{_show(job)}\n{text}\n{_logs(slurm)}"
 
-  _wait(lambda: tiny.steps(folder) >= 4, 60, told)
+  _wait(lambda: tiny.steps(folder) >= 4, 60, shown)
   _ask("scancel", "--signal=TERM", job)
-  _start_again(job, told)
+  _start_again(job, shown)
   assert tiny.steps(folder) < tiny.STEPS
-  _wait(lambda: _show(job)["JobState"] == "COMPLETED", 90, told)
-  assert _show(job)["ExitCode"] == "0:0", told()
+  _wait(lambda: _show(job)["JobState"] == "COMPLETED", 90, shown)
+  assert _show(job)["ExitCode"] == "0:0", shown()
   tiny.assert_same(folder, expected)
   log = (folder / f"slurm-{job}.log").read_text(errors="replace")
   assert f"status 75: requeueing job {job}" in log, log
@@ -196,7 +196,7 @@ def _ended(folder):
 
 @pytest.mark.slow  # A cluster.
 def test_an_error_of_one_process_is_not_queued_again(submit, tmp_path):
-  # The other is told to stop, and would ask to be started again.
+  # The other is asked to stop, and would ask to be started again.
   submit("""
       [ "$SLURM_PROCID" = 0 ] && exit 1
       trap 'exit 75' TERM; sleep 60 & wait""", "--sweep=config.seed=0,1")

@@ -31,7 +31,7 @@ def gradients(
   else). The first is the worst case of removal under replacement, the second
   that of either direction where clip units are absent when not drawn, the third
   that of addition under replacement. Further below the primary unit the rest of
-  that one may be drawn along with t: there it is also told from all others.
+  that one may be drawn along with t: there it also differs from all others.
   Last, siblings that come and go by themselves are best left at 0.
   """
   for elsewhere in (-1.0, 0.0, 1.0):

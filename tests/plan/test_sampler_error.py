@@ -190,7 +190,7 @@ def hockey_stick(positive, negative, alpha):
 @pytest.mark.parametrize("n", [2, 5, 9])
 @pytest.mark.parametrize("own", [True, False])
 def test_counts_that_are_cut_cost_what_is_unmatched(own, n, p, monkeypatch):
-  """In small: tails of 2^-5, thresholds of 2^-10, all counts told apart.
+  """In small: tails of 2^-5, thresholds of 2^-10, all counts distinguished.
 
   The unit is a child of the family itself (`own`), or lies inside a child: a
   sample with c of the others has masses that follow from the drawn count.

@@ -46,7 +46,7 @@ def test_short_units_are_taken_whole_with_rate_one():
   h = example()
   with pytest.raises(plan.PlanError) as e:
     plan.validate(h, fixed(1, 1, 3))
-  for part in ("character 1 has 2", "FixedSize(3) draws 3", "allow_short"):
+  for part in ("character 1 has 2", "FixedSize(3) samples 3", "allow_short"):
     assert part in str(e.value)
   p = fixed(1, 1, 3, allow_short_units=True)
   plan.validate(h, p)
@@ -59,8 +59,8 @@ def test_short_units_are_taken_whole_with_rate_one():
         (lambda: plan.FixedSize(0), "FixedSize\\(n\\)=0"),
         (lambda: plan.FixedSize(1.5), "1.5"),
         (lambda: plan.FixedSize(True), "True"),
-        (lambda: plan.Poisson(0), "0: p must"),
-        (lambda: plan.Poisson(1.1), "1.1: p must"),
+        (lambda: plan.Poisson(0), "p=0 "),
+        (lambda: plan.Poisson(1.1), "p=1.1 "),
         (lambda: plan.Poisson(float("nan")), "nan"),
         (lambda: plan.Poisson(True), "True"),
         (lambda: plan.RandomAllocation(0), r"RandomAllocation\(steps\)=0"),
@@ -98,7 +98,7 @@ def test_passes_go_over_the_primary_units():
   for stages in (
       (plan.FixedSize(1), allocation), (allocation, plan.All(), allocation)
   ):
-    with pytest.raises(plan.PlanError, match=r"steps=250\) must be the first"):
+    with pytest.raises(plan.PlanError, match=r"steps=250\) is not the first"):
       plan.SamplingPlan(stages)
 
 
@@ -107,7 +107,7 @@ def test_passes_go_over_the_primary_units():
     [
         ((9, 5, 4), (2, 5, 2), dict(way=4), "way 4 differs from the 5"),
         ((9, 5, 4), (2, 5, 3), dict(way=5), "shot 1 \\+ query 1 = 2"),
-        ((9, 5, 4), (2, 5, None), dict(way=5), "'character' draw 4"),
+        ((9, 5, 4), (2, 5, None), dict(way=5), "'character' sample 4"),
         ((9, 5, 4), (2, 5, 0.5), dict(way=5), "random number"),
         ((9, 5, 4), (2, 0.5, 2), dict(way=5), "random number"),
         ((9, 4), (5, 2), dict(way=5), "level between"),
@@ -274,7 +274,7 @@ def test_the_class_is_the_level_above_the_examples_unless_it_is_named(
         ),
         (
             (2, 2, 1), dict(classes="image"),
-            "classes='image' are the examples themselves: name one of",
+            "classes='image': expected .*'patient'",
         ),
         (
             (2, 2, 1), dict(classes="diagnosis", form="unit"),
@@ -282,11 +282,11 @@ def test_the_class_is_the_level_above_the_examples_unless_it_is_named(
         ),
         (
             (2, 3, 1), dict(classes="diagnosis"),
-            r"the stages below 'diagnosis' draw 3 x 1 of level 'image'",
+            r"the stages below 'diagnosis' sample 3 x 1 of level 'image'",
         ),
         (
             (2, 2, 2), dict(classes="diagnosis", shot=1, query=3),
-            "make shot and query multiples of 2, or draw FixedSize",
+            "make shot and query multiples of 2, or use FixedSize",
         ),
         (
             (2, 9, 1), dict(classes="diagnosis", shot=4, query=5),

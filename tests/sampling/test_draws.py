@@ -229,7 +229,7 @@ def test_a_pass_draws_every_unit_once_and_steps_are_uniform():
     drawn = indices[mask] // 2
     assert len(set(drawn)) == len(drawn)
     when[step // steps, drawn] += 1 + step % steps
-  # Each once in a pass: a sum of two would not be told, their number is.
+  # Each once in a pass: a sum of two would not show it, their number does.
   assert ((when >= 1) & (when <= steps)).all()
   for i, j in ((0, 1), (0, 2), (1, 2)):
     frequencies.check_pairs(when[:, i] - 1, when[:, j] - 1, steps)

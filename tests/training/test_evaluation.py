@@ -157,7 +157,9 @@ def test_an_interval_can_be_computed_again_from_what_is_stored():
       ),
   ):
     stored = json.loads(json.dumps(dataclasses.asdict(score)))
-    again = evaluation.interval(evaluation.unpack(stored["per_task"]), kind)
+    again = evaluation.interval(
+        evaluation.decode_scores(stored["per_task"]), kind
+    )
     assert again.tasks == score.tasks
     assert (again.mean, again.low, again.high) == pytest.approx(
         (score.mean, score.low, score.high), abs=1e-7

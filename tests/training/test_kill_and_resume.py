@@ -106,12 +106,12 @@ def test_two_processes_stop_together_survive_kills_and_go_on_as_one(tmp_path):
   _wait_for(folder, two, _STEPS + 3)
   two[1].send_signal(signal.SIGTERM)
   requeue = exit_status.REQUEUE
-  (out, _), (told, _) = _ended(two, requeue, requeue)
+  (out, _), (reported, _) = _ended(two, requeue, requeue)
   steps = out.partition("took ")[2].split()[0]
-  assert f"took {steps} SIGTERM" in told
+  assert f"took {steps} SIGTERM" in reported
   # With another number of processes it goes on under a fresh key.
   _ended(_start(folder, int(steps) + 1), 0)
-  with workdir.opened(folder) as place:
+  with workdir.locked(folder) as place:
     assert len(resume.load(place).segments) == 3
 
 

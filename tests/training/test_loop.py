@@ -45,10 +45,10 @@ def _lines(folder):
 
 
 def test_the_run_learns_and_counts(whole):
-  folder, told, result = whole
+  folder, reported, result = whole
   assert (result.steps, result.stopped) == (STEPS, "done")
   lines = _lines(folder)
-  assert told == lines[1:]  # Behind the line of step 0.
+  assert reported == lines[1:]  # Behind the line of step 0.
   assert [line["step"] for line in lines] == [*range(STEPS + 1)]
   validated = [s["step"] for s in lines if "validation_accuracy" in s]
   assert validated == [0, 12, 13]

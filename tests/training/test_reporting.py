@@ -82,9 +82,9 @@ def test_a_run_that_took_no_step_has_spent_nothing():
       steps=0, planned=3, stopped="time limit", guarantees=_guarantees(),
       seconds=1,
   )
-  told = repr(result)
-  assert "after step 0 of 3" in told and "nothing spent" in told
-  assert "after 0 steps" not in told and "after 3 steps" in told
+  reported = repr(result)
+  assert "after step 0 of 3" in reported and "nothing spent" in reported
+  assert "after 0 steps" not in reported and "after 3 steps" in reported
 
 
 @pytest.mark.parametrize(

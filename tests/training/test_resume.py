@@ -53,7 +53,7 @@ def run(killed, tmp_path):
 
 
 def _key(folder):
-  with workdir.opened(folder) as place:
+  with workdir.locked(folder) as place:
     return resume.load(place)
 
 

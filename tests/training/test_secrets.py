@@ -39,7 +39,7 @@ def finished(tmp_path_factory):
   finally:
     root.removeHandler(handler)
     logger.setLevel(level)
-  with workdir.opened(folder) as place:
+  with workdir.locked(folder) as place:
     return folder, resume.load(place), printed.getvalue()
 
 

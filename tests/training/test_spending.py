@@ -29,12 +29,12 @@ def _spending(first, steps, *ranges, noise=1.0, unit=None):
 
 
 def test_the_epsilon_that_is_reported_is_that_of_the_privacy_unit():
-  told = {}
+  reported = {}
   for unit in (None, "user", "image"):
     _, spent = _spending(plan.Poisson(0.1), 9, range(4), noise=2.0, unit=unit)
-    told[unit] = spent.epsilon(spent.level, spent.done)
-    assert told[unit] == spent.ledger(4).spent(unit or "user", DELTA)
-  assert told[None] == told["user"] > told["image"]
+    reported[unit] = spent.epsilon(spent.level, spent.done)
+    assert reported[unit] == spent.ledger(4).spent(unit or "user", DELTA)
+  assert reported[None] == reported["user"] > reported["image"]
 
 
 def test_no_step_of_a_budget_that_ends_in_a_pass_is_shown_above_it():

@@ -10,11 +10,11 @@ from episodic_dp.training import workdir
 
 
 def test_second_process_is_refused_and_the_lock_ends(tmp_path):
-  with workdir.opened(tmp_path):
+  with workdir.locked(tmp_path):
     with pytest.raises(errors.RunError, match="another process is training"):
-      with workdir.opened(tmp_path):
+      with workdir.locked(tmp_path):
         pass
-  with workdir.opened(tmp_path):
+  with workdir.locked(tmp_path):
     pass
 
 
@@ -25,7 +25,7 @@ def test_a_mount_without_locks_is_not_another_process(
     raise OSError(errno.ENOLCK, "No locks available")
 
   monkeypatch.setattr(workdir.fcntl, "flock", flock)
-  with workdir.opened(tmp_path):
+  with workdir.locked(tmp_path):
     pass
   (warned,) = [r.getMessage() for r in caplog.records]
   assert f"the file system of {tmp_path} knows no locks" in warned

@@ -1,1 +1,1 @@
-"""Images of the user's own: a folder tree or an NPZ of arrays."""
+"""A user's own data: a folder tree, an NPZ of arrays or a table of files."""

@@ -1,7 +1,7 @@
 """Records of own data, listed before any image is decoded.
 
-A listing holds names, labels and file sizes. A hierarchy needs no more, so that
-a plan is checked and accounted before the images are read.
+A listing holds names, labels and file sizes. A hierarchy needs no more, so a
+plan is checked and accounted before the images are read.
 
 The names of the units, their numbers of records and their parts are public by
 assumption. A source can declare units without a record: they stay in the tree,
@@ -72,11 +72,11 @@ class Listing:
 
 
 def group(keys: Iterable[Key], units: Iterable[Key] = ()) -> tuple[Class, ...]:
-  """Group records into classes; a class in two parts occurs in both.
+  """Group records into classes; a class with two parts is listed in both.
 
   Args:
     keys: the class of each record.
-    units: declared classes, also those without a record.
+    units: declared classes, including those without a record.
 
   Returns:
     The classes, sorted by path.
@@ -100,7 +100,7 @@ def divide(
 
   The source may name the parts. Otherwise whole units of one level are divided
   in the order of sha256("seed/name"), the first of them to training. Adding or
-  removing a unit changes the part of units at the borders alone.
+  removing a unit changes the part of units at the borders only.
 
   Args:
     listing: the classes.
@@ -145,8 +145,8 @@ def _check_apart(
 ) -> None:
   """Raise ValueError if a class or a crossing unit is in two parts.
 
-  Test classes must be unseen. And the records of a crossing unit in validation
-  and test are public, but its guarantee covers only those in training.
+  Test classes must be unseen. A crossing unit's records in validation and test
+  would be public, but its guarantee covers only those in training.
   """
   level, labels, remedy = "class", slice(None), "give a class to one part"
   if crossing is not None:
@@ -168,7 +168,7 @@ def _check_apart(
 
 
 def _divided(listing: Listing, options: rows.Options) -> list[Class]:
-  """Return the classes with a part, by the order of their units' digests.
+  """Return the classes with a part, in the order of their units' digests.
 
   A declared unit without a unit of the divided level goes to training, where it
   can be sampled.

@@ -13,11 +13,11 @@ covers them. The shape and the type of the examples are public too. The
 guarantee is about the examples of the training part. All validation and test
 data are public.
 
-The list of units must not follow from the records: otherwise removing the last
-record of a unit would change how often all others are sampled. Every folder is
-a unit, also an empty one; an .npz declares its units in an array `units`.
+The list of units must not follow from the records. Otherwise removing the last
+record of a unit would change the sampling rates of all others. Every folder is
+a unit, even an empty one; an .npz declares its units in an array `units`.
 Without that array the units are those of the records, and every guarantee below
-the first level says that it assumes a public list.
+the first level states the assumption of a public list.
 
 A record is one file or one row. A copy under another name is another record: a
 guarantee for one record does not cover adding or removing all copies.
@@ -44,7 +44,7 @@ from episodic_dp.output import phases
 
 Options = rows_lib.Options
 
-_BATCH = 1024  # Examples that are handed to the reading threads at once.
+_BATCH = 1024  # Examples that are passed to the reading threads at once.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -71,7 +71,7 @@ def survey(data_dir: originals.Path | None, options: Options) -> Survey:
 
   Raises:
     FileNotFoundError: there is no such folder or file.
-    ValueError: something in it cannot be used; names it.
+    ValueError: something in it cannot be used; the message names it.
   """
   if data_dir is None:
     raise FileNotFoundError(
@@ -120,9 +120,9 @@ def load(
     surveyed: result of `survey` with these options, if there is one.
 
   Returns:
-    Splits with images uint8 (or, of more than 8 bits, float32 from 0 to 1)
-    [rows, height, width, 1 or 3], or features float32[rows, ...] of one to
-    three axes more; mapped from disk.
+    Splits with images uint8 (or, with more than 8 bits, float32 from 0 to 1)
+    [rows, height, width, 1 or 3], or features float32[rows, ...] with one to
+    three more axes; mapped from disk.
 
   Raises:
     FileNotFoundError: there is no such folder or file.
@@ -152,7 +152,7 @@ def _rows(survey: Survey, options: Options, root: pathlib.Path) -> np.ndarray:
   Args:
     survey: the records, in the order of the rows.
     options: options of the rows.
-    root: the folder of the file, readable by its owner alone.
+    root: the folder of the file, readable by its owner only.
 
   Raises:
     ValueError: an example cannot be read, or differs from the first one.
@@ -207,6 +207,6 @@ def _decode(
   if copies:
     logging.warning(
         "%d rows of %s have the same values as another one: each copy is a"
-        " record of its own, and a guarantee for one '%s' covers one of them",
+        " separate record, and a guarantee for one '%s' covers one of them",
         copies, listing.source, listing.levels[-1],
     )

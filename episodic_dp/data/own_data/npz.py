@@ -1,20 +1,20 @@
-"""Own data in an NPZ: examples, a label array per level and, perhaps, `split`.
+"""Own data in an NPZ: examples, a label array per level and optionally `split`.
 
   numpy.savez("own.npz", images=uint8[n, H, W, C], **{"class": labels})
   numpy.savez("own.npz", features=float32[n, ...], **{"class": labels})
 
-`images` are uint8, or uint16, 65535 being 1; `features` are numbers of one
-to three axes each. Labels are listed without reading either. All arrays but the
-examples together may unpack to no more than the examples, or 64 MiB. Labels are
-whole numbers or text, and compared as text.
+`images` are uint8, or uint16 with 65535 as 1; `features` are numbers with one
+to three axes each. Labels are listed without reading either. Decompressed, all
+other arrays together may take no more bytes than the examples, or 64 MiB.
+Labels are whole numbers or text, and are compared as text.
 
-`units` is the public list of all units, so that one whose examples were all
-removed is still there, empty. It has a row for each unit, the labels of the
-units that it lies in and its own, in the order of the levels (or one label,
-where there is one level above the examples): `units=[["ann", "cat"], ["bob",
-""]]`, where "" says that the unit has nothing below. With `split` there is also
-`units_split`, one part for each row. Without `units`, those that occur in the
-labels are taken to be all, and guarantees say so.
+`units` is the public list of all units, so that a unit without examples is
+still listed, as an empty unit. It has a row for each unit: the labels of the
+units above it and its own label, in the order of the levels (or one label, if
+there is one level above the examples): `units=[["ann", "cat"], ["bob", ""]]`,
+where "" means that the unit has nothing below it. With `split` there is also
+`units_split`, one part for each row. Without `units`, the units are assumed to
+be those that occur in the labels, and guarantees say so.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -33,7 +33,7 @@ from episodic_dp.errors import shown
 _IMAGES, _FEATURES, _SPLIT, _UNITS, _UNITS_SPLIT = _READ = (
     "images", "features", "split", "units", "units_split"
 )
-_LABEL_BYTES = 2**26  # At least; more where the examples are larger.
+_LABEL_BYTES = 2**26  # A minimum; more if the examples are larger.
 
 Arrays = dict[str, np.ndarray]
 
@@ -46,12 +46,12 @@ def listing(
   Args:
     path: the file.
     levels: the label arrays, primary level first, and a name for the examples;
-      None means class, image, or group, class, image where there is an array
+      None means class, image, or group, class, image if there is an array
       `group`.
 
   Raises:
     ValueError: an array is missing, unknown, too large, or of another length or
-      type; names it.
+      type; the message names it.
   """
   with _reading(path) as file:
     sizes = {
@@ -133,9 +133,9 @@ def _check_names(
   both = {_FEATURES, _IMAGES} <= set(held)
   if unread or both or not set(wanted) <= set(held):
     raise ValueError(
-        f"{path} has the arrays {shown(sorted(held))} and needs"
-        f" {shown(list(wanted))}, either '{_IMAGES}' or '{_FEATURES}', and no"
-        f" other but '{_SPLIT}', '{_UNITS}' and '{_UNITS_SPLIT}': name the"
+        f"{path} has the arrays {shown(sorted(held))}: expected"
+        f" {shown(list(wanted))}, either '{_IMAGES}' or '{_FEATURES}', and"
+        f" optionally '{_SPLIT}', '{_UNITS}' and '{_UNITS_SPLIT}'; name the"
         " label arrays in levels, the outermost first, and then the examples,"
         " as in --config=own_data:levels=writer/letter/image"
     )
@@ -163,21 +163,21 @@ def _check_examples(
 def _check_sizes(
     path: pathlib.Path, sizes: dict[str, int], examples: str
 ) -> None:
-  """Refuse labels that would unpack to more bytes than the examples need."""
+  """Refuse labels that decompress to more bytes than the examples need."""
   most = max(_LABEL_BYTES, sizes[examples])
   labels = {name: size for name, size in sizes.items() if name != examples}
   if sum(labels.values()) > most:
     name = max(labels, key=lambda n: labels[n])
     raise ValueError(
-        f"array '{name}' of {path} unpacks to {labels[name]} bytes, and labels"
-        f" may take {most} in all: save shorter labels, or whole numbers"
+        f"array '{name}' of {path} decompresses to {labels[name]} bytes, and"
+        f" labels may take {most} in all: save shorter labels, or whole numbers"
     )
 
 
 def _labels(
     path: pathlib.Path, name: str, array: np.ndarray, shape: tuple[int, ...]
 ) -> list[Any]:
-  """Return an array of labels as lists of text; ValueError if it is none."""
+  """Return an array of labels as lists of text; ValueError if it is invalid."""
   if array.dtype.kind not in "biuUS" or array.shape != shape:
     raise ValueError(
         f"array '{name}' of {path} is {array.dtype} of shape {array.shape}:"
@@ -200,8 +200,8 @@ def _units(
   if _SPLIT in held:
     if _UNITS_SPLIT not in held:
       raise ValueError(
-          f"{path} has '{_UNITS}' and '{_SPLIT}', and nothing says the part of"
-          f" an empty unit: add an array '{_UNITS_SPLIT}'"
+          f"{path} has '{_UNITS}' and '{_SPLIT}', but the part of an empty unit"
+          f" is not given: add an array '{_UNITS_SPLIT}'"
       )
     parts = _labels(path, _UNITS_SPLIT, held[_UNITS_SPLIT], rows)
   for row in table:

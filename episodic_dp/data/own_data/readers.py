@@ -1,11 +1,11 @@
 """Readers of files that hold one example each.
 
-Pictures in the formats of Pillow, DICOM (by its suffix or its first bytes) and
-uint8 in an .npy are images. Other numbers in an .npy are features.
+Pictures in the formats of Pillow, DICOM (recognised by suffix or first bytes)
+and uint8 in an .npy are images. Other numbers in an .npy are features.
 
-DICOM files are scaled by their own heads: by rescale slope and intercept, then
-by the file's first window; MONOCHROME1 is inverted. A file without a window is
-scaled by the range of its stored bits. No pixel decides how a file is scaled.
+A DICOM file is scaled by its header: by rescale slope and intercept, then by
+the file's first window; MONOCHROME1 is inverted. A file without a window is
+scaled by the range of its stored bits. No pixel affects the scale of a file.
 """
 
 from collections.abc import Callable
@@ -43,12 +43,12 @@ Reader = Callable[[pathlib.Path], Example]
 
 
 def reader_of(path: str | os.PathLike[str]) -> Reader | None:
-  """Return the reader of a file by its suffix; None where it is no example.
+  """Return the reader of a file by its suffix; None if it is not an example.
 
   Only a file of an unknown suffix is opened: names of DICOM files end in
-  numbers, or in nothing.
+  numbers, or have no suffix.
   """
-  # No `Path` is made of it: a data set may have millions of files.
+  # Without `Path`: a data set may have millions of files.
   path = os.fspath(path)
   suffix = os.path.splitext(path)[1].lower()
   if suffix == ".npy":
@@ -64,19 +64,19 @@ def read(path: pathlib.Path) -> Example:
   """Read the example of a file, with all its bits.
 
   Raises:
-    ValueError: the file is of no known format, or cannot be read.
+    ValueError: the format is unknown, or the file cannot be read.
   """
   reader = reader_of(path)
   if reader is None:
     raise ValueError(
-        f"{path} is of no format that is read: give images (such as .png, .jpg"
+        f"{path} has no supported format: give images (such as .png, .jpg"
         " or .tif), DICOM or .npy"
     )
   return reader(path)
 
 
 def read_picture(path: pathlib.Path) -> Example:
-  """Decode a picture, turned by its EXIF orientation and laid on white.
+  """Decode a picture: apply its EXIF orientation, and put it on white.
 
   Grey pictures of 16 bits become float32, 65535 being 1; Pillow reads colours
   with 8 bits each.
@@ -99,8 +99,8 @@ def read_picture(path: pathlib.Path) -> Example:
   if picture.mode in ("I", "F"):
     raise ValueError(
         f"the values of {path} (mode {picture.mode} of Pillow) have no known"
-        " scale: save it as a grey picture of 8 or 16 bits, or as .npy to have"
-        " its numbers as they are"
+        " scale: save it as a grey picture of 8 or 16 bits, or as .npy to keep"
+        " its numbers"
     )
   mode = "L" if picture.mode in ("L", "LA", "La", "1") else "RGB"
   if picture.has_transparency_data:
@@ -111,7 +111,7 @@ def read_picture(path: pathlib.Path) -> Example:
 
 
 def read_npy(path: pathlib.Path) -> Example:
-  """Read an array: uint8 is an image, any other number a feature.
+  """Read an array: uint8 is an image, other numbers are features.
 
   Raises:
     ValueError: it cannot be read, or is of another type or shape.
@@ -132,7 +132,7 @@ def read_dicom(path: pathlib.Path) -> Example:
     ValueError: it cannot be read, or pydicom is missing.
   """
   try:
-    # Lazy import: an extra that only DICOM needs.
+    # Lazy import: only DICOM needs this optional package.
     import pydicom
     import pydicom.pixels
   except ImportError as e:
@@ -154,7 +154,7 @@ def read_dicom(path: pathlib.Path) -> Example:
 
 
 def _is_dicom(path: str) -> bool:
-  """Return whether a file begins as DICOM does; an index does not count."""
+  """Return whether a file starts as DICOM does and is not an index."""
   if os.path.basename(path).upper() == "DICOMDIR":
     return False
   with open(path, "rb") as f:
@@ -169,7 +169,7 @@ def _scaled(pixels: Any, head: Any) -> np.ndarray:
     head: content of the file.
 
   Raises:
-    Exception: of any type, where the file is damaged.
+    Exception: of any type, if the file is damaged.
   """
   values = pixels.pixel_array(head)
   kind, bits = head.PhotometricInterpretation, int(head.BitsStored)
@@ -179,7 +179,7 @@ def _scaled(pixels: Any, head: Any) -> np.ndarray:
     raise ValueError(
         f"its colours are {kind}, or in a table: save it as grey or RGB"
     )
-  # The rescaled least and largest stored value, by the head alone.
+  # The least and largest stored value after rescaling, from the header only.
   least = -(2 ** (bits - 1)) if head.PixelRepresentation else 0
   ends = np.asarray([least, least + 2**bits - 1])
   low, high = pixels.apply_modality_lut(ends, head).astype(float)
@@ -198,15 +198,15 @@ def image_of(values: np.ndarray, name: str) -> Example:
     values = values[..., None]
   if values.ndim != 3 or values.shape[2] not in (1, 3) or not values.size:
     raise ValueError(
-        f"{name} is {values.dtype} of shape {values.shape}, as no image is, and"
-        " uint8 is an image: save [height, width], [height, width, 1 or 3], or"
+        f"{name} is {values.dtype} of shape {values.shape}, but uint8 is an"
+        " image: save [height, width], [height, width, 1 or 3], or"
         " numbers as float32"
     )
   return Example(values, image=True, name=name)
 
 
 def features_of(values: np.ndarray, name: str) -> Example:
-  """Return numbers of one to three axes as an example; ValueError else."""
+  """Return numbers with one to three axes as an example; ValueError else."""
   if values.dtype.kind not in "biuf":
     raise ValueError(
         f"{name} is {values.dtype}: save whole numbers or floating point"

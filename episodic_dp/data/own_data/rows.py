@@ -34,8 +34,9 @@ class Options:
     depth: bits of an image, 8 for uint8 or 16 for float32; None keeps the bits
       of the files, which must then be 8 in all or more than 8 in all.
     shares: shares of the units for training, validation and test, if the source
-      does not name them; None means 0.6, 0.2, 0.2.
-    by: level that is divided, units of one name together; None means the first.
+      does not name the parts; None means 0.6, 0.2, 0.2.
+    by: level whose units are divided, equal names together; None means the
+    first.
     crossing: second level, if units of one name under several primary units are
       one unit, such as a patient with images of several diagnoses. Its
       guarantee covers all of them, and it may be in one part only.
@@ -66,7 +67,7 @@ class Form:
     image: whether rows are images.
     shape: shape of a row.
     dtype: uint8 or float32.
-    rounds: whether images of another type are brought to it.
+    rounds: whether images of another type are converted to dtype.
     first: name of the example that determined the form.
   """
 
@@ -88,7 +89,7 @@ class Form:
       raise ValueError(
           f"{example.name} holds {kinds[example.image]} of shape"
           f" {values.shape} and {self.first} {kinds[self.image]} of shape"
-          f" {self.shape}: bring all to one kind and shape"
+          f" {self.shape}: convert all to one type and shape"
       )
     if not self.image:
       return values
@@ -115,11 +116,11 @@ def form_of(
   Args:
     example: the first one.
     options: options of own data.
-    shape: (height, width, channels) that images have where no option says
-      another one; None means 28 x 28, grey.
+    shape: (height, width, channels) of images unless an option gives another
+      one; None means 28 x 28, grey.
 
   Raises:
-    ValueError: an option is for images, and the example holds numbers.
+    ValueError: an option is for images, but the example holds numbers.
   """
   wanted: tuple[int, ...] = example.values.shape
   dtype = example.values.dtype
@@ -151,7 +152,7 @@ def resized(
 ) -> np.ndarray:
   """Return pixels of a given shape, in their own type.
 
-  Sides are scaled, not cut. From colour to grey by ITU-R 601.
+  Images are scaled, not cropped. Grey values follow ITU-R 601.
 
   Args:
     values: uint8 or float32 [H, W, 1 or 3].

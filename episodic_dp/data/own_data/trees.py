@@ -1,25 +1,25 @@
 """Own data in files: a folder tree, or a table of files and labels.
 
-A folder tree is `class/image`, `group/class/image` or deeper. The folders at
-the top may also be `train`, `validation` and `test`, each a tree of its own.
-`readers` says which files are examples; others are left out, with one warning.
-The folders are the public list of the units: one that holds no example is an
-empty unit, which is sampled like any other. Symbolic links are refused: a
-record that is reached twice would be in two units, which no guarantee allows.
+A folder tree is `class/image`, `group/class/image` or deeper. The top folders
+may also be `train`, `validation` and `test`, each with a separate tree.
+`readers` decides which files are examples; others are left out, with one
+warning. The folders are the public list of the units. A folder without an
+example is an empty unit, which is sampled like any other. Symbolic links are
+refused: a record that is reached twice would be in two units, which no
+guarantee covers.
 
-A table (.csv) need not follow nested folders:
+A table (.csv) does not need nested folders:
 
   file,patient,diagnosis
   scans/001.png,p17,benign
   scans/002.png,p17,malign
 
-`file` is a path, from the folder of the table; every other column is a label.
-`levels` says which columns make the tree, from the top down, and what the
-examples are called: diagnosis/patient/image, or patient/diagnosis/image. So a
-patient may have images of several diagnoses (the levels cross). A column
-`split` of train, validation and test divides the rows; columns that no level
-names are left out. The units are those of the rows: see
-`Hierarchy.units_from_records`.
+`file` is a path, relative to the table's folder; every other column is a label.
+`levels` names the columns that make the tree, from the top down, and then the
+examples: diagnosis/patient/image, or patient/diagnosis/image. So a patient may
+have images of several diagnoses (the levels cross). A column `split` of train,
+validation and test divides the rows. Columns that no level names are left out.
+The units are those of the rows: see `Hierarchy.units_from_records`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -40,7 +40,7 @@ _DEFAULT_LEVELS = {1: ("class", "image"), 2: ("group", "class", "image")}
 _JUNK = ("thumbs.db", "desktop.ini", "__macosx")
 _FILE, _SPLIT = "file", "split"
 
-File = tuple[str, os.stat_result]  # The name below the root, and its status.
+File = tuple[str, os.stat_result]  # The name relative to the root; its status.
 
 
 def _listing(
@@ -71,7 +71,7 @@ def _listing(
 
 
 class Tree(NamedTuple):
-  """The content of a folder and of those below it, each in rising order.
+  """The content of a folder and its subfolders, in ascending order.
 
   Attributes:
     files: files that are examples.
@@ -91,14 +91,14 @@ def scan(
     path: tuple[str, ...] = (),
     found: Tree | None = None,
 ) -> Tree:
-  """List a folder and those below it without opening a file.
+  """List a folder and its subfolders without opening a file.
 
   Hidden files and those of file managers are left out.
 
   Args:
     root: the folder.
-    path: names on the way from the root to the folder that is listed.
-    found: result to add to; None begins an empty one.
+    path: names of the folders from the root to the listed one.
+    found: result to extend; None starts an empty one.
 
   Raises:
     ValueError: a symbolic link.
@@ -137,12 +137,12 @@ def folder_listing(
 
   Args:
     root: the folder.
-    levels: names, one for each folder on the way to an image and one for the
+    levels: names, one for each folder on the path of an image and one for the
       images; None means class, image or group, class, image.
 
   Raises:
-    ValueError: the tree is not of one depth, or a file is in no class; names
-      the file.
+    ValueError: the files have different depths, or a file is in no class; the
+      message names the file.
   """
   found = scan(root)
   top = sorted({path[0] for path in found.leaves if path})
@@ -168,7 +168,7 @@ def folder_listing(
   names = _folder_levels(root, keys, units, levels)
   empty = ["/".join(path) for path, _ in units - set(keys)]
   for what, some in (
-      ("left out %d files of %s that are no examples: %s", found.others),
+      ("left out %d files of %s that are not examples: %s", found.others),
       ("counted %d folders of %s as empty units: %s", empty),
   ):
     if some:
@@ -186,7 +186,8 @@ def _folder_levels(
   """Return the names of the levels; ValueError unless all files fit them."""
   if not keys:
     raise ValueError(
-        f"{root} holds no file that is read (such as .png, .jpg, .dcm or .npy):"
+        f"{root} holds no file that can be read (such as .png, .jpg, .dcm or"
+        " .npy):"
         " add some"
     )
   depth = max(len(path) for path, _ in keys)
@@ -221,7 +222,7 @@ def table_listing(
 
   Raises:
     ValueError: a column, a label or a file is missing, or a file is named
-      twice; names the line.
+      twice; the message names the line.
   """
   lines = _lines(path)
   names = _table_levels(path, list(lines[0]), levels)
@@ -240,10 +241,10 @@ def table_listing(
       ) from e
     if readers.reader_of(target) is None:
       raise ValueError(
-          f"{where}, which is of no format that is read (such as .png, .jpg,"
+          f"{where}, which has no supported format (such as .png, .jpg,"
           " .dcm or .npy): convert it, or leave the line out"
       )
-    # Two names of one file, by a link, are one record.
+    # Two names of one file, as by a link, are one record.
     first = seen.setdefault(target, number)
     if first != number:
       raise ValueError(
