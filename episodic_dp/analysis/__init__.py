@@ -1,1 +1,1 @@
-"""Costs, sweeps, comparisons and pictures around a run."""
+"""Costs, sweeps, comparisons and plots of runs."""

@@ -1,4 +1,4 @@
-"""Set trained runs side by side: scores, epsilon and steps.
+"""Compare trained runs: scores, epsilon and steps.
 
 Only files of the work directories are read; nothing is trained or measured.
 """
@@ -25,12 +25,12 @@ Run = dict[str, Any]
 
 Fields: "name" (the folder, or "mean of n: " and the setting), "runs" (1, or the
 number of averaged runs), "steps", "planned_steps" (None for a run that has not
-begun), "finished", "scores" (name -> {"kind", "mean", "low", "high", "step"},
-of "validation", "single" and "ensemble" on test tasks) and "stated" (level ->
-{"epsilon", "delta", "steps"}; of a mean the largest epsilon of its runs).
+started), "finished", "scores" (name -> {"kind", "mean", "low", "high", "step"}
+for "validation", "single" and "ensemble" on test tasks) and "stated" (level ->
+{"epsilon", "delta", "steps"}; for a mean the largest epsilon of its runs).
 """
 
-# Fields of a config in which runs of one setting under several keys differ.
+# Fields in which configs of one setting with several keys differ.
 _KEYS = (
     "seed", "private_seed", "compute.devices", "compute.microbatch_size",
     "compute.resident",
@@ -46,21 +46,22 @@ _KINDS = {
 _NOTES = """\
 Scores: the accuracy, or in regression the squared error.
 ± of a run: 95 % interval over tasks; of a mean: 95 % interval over its runs
-(Student's t). ε: of each run alone, of a mean's runs the largest; all of them
-together cost the same people more: episodic-dp account --ledger=DIR,DIR"""
+(Student's t). ε: of each run separately; for a mean, the largest of its runs.
+All runs together cost the same people more: episodic-dp account
+--ledger=DIR,DIR"""
 
 
 def compare(paths: Iterable[str | os.PathLike]) -> list[Run]:
-  """Read runs, each setting's together, followed by their mean.
+  """Read runs, grouped by setting, each group followed by its mean.
 
-  Finished runs are averaged that have one setting on data of one tree, and so
-  differ in their keys alone.
+  Finished runs are averaged if they have one setting and data of one tree, so
+  that they differ only in their keys.
 
   Args:
-    paths: work directories, and folders that hold some.
+    paths: work directories, and folders of work directories.
 
   Raises:
-    RunError: a path leads to no run, or a file of a run is damaged.
+    RunError: a path holds no run, or a file of a run is damaged.
   """
   groups: dict[str, list[Run]] = {}
   settings = []
@@ -81,7 +82,7 @@ def find(paths: Iterable[str | os.PathLike]) -> list[pathlib.Path]:
   """List the work directories at, or one level below, these paths, each once.
 
   Raises:
-    RunError: a path leads to none.
+    RunError: a path holds none.
   """
   found: dict[pathlib.Path, pathlib.Path] = {}
   for path in map(pathlib.Path, paths):
@@ -100,7 +101,7 @@ def find(paths: Iterable[str | os.PathLike]) -> list[pathlib.Path]:
 
 
 def _is_run(folder: pathlib.Path) -> bool:
-  """Return whether a run was begun here, even if it has written little."""
+  """Return whether a run was started here, even if it has written little."""
   return any((folder / name).exists() for name in (workdir_lib.CONFIG, ".lock"))
 
 
@@ -161,7 +162,7 @@ def _scores(
 
 
 def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-  """Give the dotted names and values of nested objects."""
+  """Yield the dotted names and values of nested objects."""
   if isinstance(value, dict) and value:
     for name, child in value.items():
       yield from _flat(child, f"{prefix}.{name}" if prefix else name)
@@ -212,7 +213,7 @@ def _label(
 
 
 def text(rows: Sequence[Run]) -> str:
-  """Write the table of all runs and means."""
+  """Format the table of all runs and means."""
   scores = [n for n in _SCORES if any(n in row["scores"] for row in rows)]
   levels = [*dict.fromkeys(level for row in rows for level in row["stated"])]
   body = []
@@ -232,7 +233,7 @@ def text(rows: Sequence[Run]) -> str:
 
 
 def _score_cell(row: Run, name: str) -> str:
-  """Write a score, with its step where that is not the run's last one."""
+  """Format a score, with its step if this is not the run's last one."""
   score = row["scores"].get(name)
   if score is None:
     return "-"
@@ -244,7 +245,7 @@ def _score_cell(row: Run, name: str) -> str:
 
 
 def _epsilon_cell(row: Run, level: str) -> str:
-  """Write epsilon at delta, with its steps where the run has done others."""
+  """Format epsilon at delta, with its steps if the run has done others."""
   stated = row["stated"].get(level)
   if stated is None or stated["epsilon"] == "inf":
     return "none" if stated else "-"

@@ -16,7 +16,7 @@ from episodic_dp.output import plotting
 from episodic_dp.output import tables
 from episodic_dp.plan import stages
 
-_STATEMENT = "guarantee.json"  # Of a work directory.
+_STATEMENT = "guarantee.json"  # In a work directory.
 _COLUMNS = (
     "level", "epsilon", "delta", "direction", "eta", "distance", "neighbours"
 )
@@ -27,8 +27,8 @@ def account(config: RunConfig) -> dict[str, Any]:
 
   Returns:
     The privacy statement of a run of `config.steps`
-    (`accounting.run_statement`): among others `guarantees` (level -> the fields
-    of `accounting.Guarantee.as_dict`) and `no_guarantee` (level -> the reason).
+    (`accounting.run_statement`), with `guarantees` (level -> the fields of
+    `accounting.Guarantee.as_dict`) and `no_guarantee` (level -> the reason).
 
   Raises:
     PlanError: one sentence.
@@ -45,7 +45,7 @@ def account(config: RunConfig) -> dict[str, Any]:
 
 
 def table(result: dict[str, Any]) -> str:
-  """Write the result of `account` as a table, with its assumptions."""
+  """Format the result of `account` as a table, with its assumptions."""
   (entry,) = accounting.Ledger.from_dict(result).entries
   release = entry.release
   rows = [
@@ -74,7 +74,7 @@ def table(result: dict[str, Any]) -> str:
 
 
 def _task_line(release: plan_lib.Release) -> str:
-  """Name the classes and the examples of a task."""
+  """Describe the classes and the examples of a task."""
   hierarchy, episode = release.hierarchy, release.plan.episode
   if episode is None:
     return "no tasks: every example is learned by itself"
@@ -86,7 +86,7 @@ def _task_line(release: plan_lib.Release) -> str:
 
 
 def _distance(release: plan_lib.Release, level: str) -> str:
-  """Write how far one unit of the level can move the sum of a step."""
+  """Format how far one unit of the level can move the sum of a step."""
   if not release.mechanism.guaranteed:
     return "-"
   units = accounting.unit_profiles(release, level)
@@ -111,8 +111,8 @@ def curve(config: RunConfig, result: Mapping[str, Any]) -> dict[str, Any]:
   """Compute epsilon over delta, for every level with a guarantee.
 
   Args:
-    config: of `account`.
-    result: of `account` for it, whose delta is one of the curve.
+    config: the config of `account`.
+    result: result of `account` for it; the curve includes its delta.
 
   Returns:
     "steps", "noise_multiplier", "clip_unit", "delta" (of the config), "deltas"
@@ -142,7 +142,7 @@ def curve(config: RunConfig, result: Mapping[str, Any]) -> dict[str, Any]:
 
 @plotting.styled
 def draw_curve(data: Mapping[str, Any]) -> plotting.Figure:
-  """Draw epsilon over delta, with the config's own delta."""
+  """Plot epsilon over delta, marking the config's own delta."""
   figure = plotting.figure(4.6)
   axes = figure.subplots()
   for number, (level, epsilons) in enumerate(data["epsilons"].items()):
@@ -169,12 +169,12 @@ def account_runs(
     group: int = 1,
     same_levels: Sequence[str] = (),
 ) -> dict[str, Any]:
-  """Compute what several runs cost together.
+  """Compute the cost of several runs together.
 
   Args:
     paths: work directories, privacy statements, or ledgers as JSON.
     delta: in (0, 1); None for that of the statements.
-    group: how many units are added or removed together.
+    group: number of units that are added or removed together.
     same_levels: levels whose units are the same although the trees differ.
 
   Returns:
@@ -182,8 +182,8 @@ def account_runs(
     `Guarantee.as_dict`), "no_guarantee" (level -> reason), and "ledger".
 
   Raises:
-    PlanError: a file cannot be read or is no ledger, nothing says that the
-      runs are about the same units, or no delta is given; one sentence.
+    PlanError: a file cannot be read or is not a ledger, the runs are not known
+      to have the same units, or no delta is given; one sentence.
   """
   statements = {path: _read(path) for path in paths}
   combined = ledger_lib.compose(statements, same_levels=same_levels)
@@ -223,8 +223,8 @@ def _delta(statements: Mapping[str, Any]) -> float:
   found = {d["delta"] for d in statements.values() if "delta" in d}
   if len(found) != 1:
     raise plan_lib.PlanError(
-        f"--ledger has statements of the deltas {sorted(found)}: give"
-        " --delta=1e-5, or as small as is wanted"
+        f"--ledger has statements with the deltas {sorted(found)}: give"
+        " --delta=1e-5, or a smaller one"
     )
   return found.pop()
 
@@ -234,7 +234,7 @@ def _by_level(
     levels: Sequence[str],
     **options: Any,
 ) -> tuple[dict[str, Any], dict[str, str]]:
-  """Return the guarantees as plain data, and why other levels have none."""
+  """Return the guarantees as plain data, and reasons for the other levels."""
   found, refused = {}, {}
   for level in levels:
     try:
@@ -263,7 +263,7 @@ def runs_table(result: Mapping[str, Any]) -> str:
 def group_table(
     ledger: accounting.Ledger, *, delta: float, group: int
 ) -> str:
-  """Format the guarantee of a group, a line a level."""
+  """Format the guarantee of a group, one line for each level."""
   return _level_lines(
       *_by_level(ledger, ledger.levels, delta=delta, group=group)
   )

@@ -1,7 +1,7 @@
 """One figure of a plan: stages, epsilon, and some public tasks.
 
-The tasks that are shown are of the validation split, which is public by
-assumption. No training image is shown, and no secret key is read.
+The tasks are from the validation split, which is public by assumption. No
+training image is shown, and no secret key is read.
 """
 
 from collections.abc import Mapping
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
   from episodic_dp import training
 
 FILE = "inspect.png"
-TASKS = 4  # Of the contact sheet.
+TASKS = 4  # On the contact sheet.
 
 
 def public_tasks(
     config: RunConfig, data_dir: str | os.PathLike | None, download: bool
 ) -> "training.evaluation.Tasks | None":
-  """Draw tasks of the plan's way, shot and query from the validation split.
+  """Sample tasks of the plan's way, shot and query from the validation split.
 
   Returns:
-    None where the plan forms no tasks, or the examples are no images.
+    The tasks; None if the plan forms no tasks, or the examples are not images.
 
   Raises:
-    FileNotFoundError: the data are not at hand.
+    FileNotFoundError: the data are missing.
     PlanError: the split is too small for such a task.
   """
   # Lazy imports: a figure without images needs no JAX.
@@ -61,11 +61,11 @@ def draw(
     guarantees: Mapping[str, Mapping[str, Any]],
     tasks: "training.evaluation.Tasks | None" = None,
 ) -> plotting.Figure:
-  """Draw tasks, below how each level is sampled and its epsilon.
+  """Plot tasks below the sampling and the epsilon of each level.
 
   Args:
-    release: how a step samples.
-    guarantees: level -> {"epsilon"}, as of `costs.account`.
+    release: the release of a step.
+    guarantees: level -> {"epsilon"}, from `costs.account`.
     tasks: `TASKS` public ones, or None.
   """
   figure = plotting.figure(1.5 if tasks is None else 6.5)
@@ -86,7 +86,7 @@ def draw(
 
 
 def sheet(tasks: "training.evaluation.Tasks", index: int) -> np.ndarray:
-  """Lay out one task: a row for each class, support left of the query.
+  """Arrange one task: a row for each class, the support left of the query.
 
   Returns:
     uint8[height, width, 3].

@@ -41,19 +41,19 @@ def measure(
   Args:
     workdir: folder of a run with a checkpoint.
     data_dir: folder of the data sets that are not built in.
-    download: fetch the files that data_dir does not have.
-    splits: the run's data, where they are loaded already.
-    evaluator: of the run's learner of test tasks, where one is compiled.
-    shot: support examples of a class, in place of the config's: nothing is
+    download: whether to fetch files that data_dir lacks.
+    splits: the run's data, if they are loaded already.
+    evaluator: evaluator of the learner of test tasks, if it is compiled.
+    shot: support examples of a class, instead of the config's; nothing is
       written then.
-    controls: measure an ensemble of untrained networks too.
+    controls: whether to measure an ensemble of untrained networks too.
 
   Returns:
     "untrained" (the initial parameters), "single" and "ensemble" -> {"score":
-    Score, "steps": the checkpoints used}; no ensemble where no checkpoint was
-    validated. Of a run with a public start also "random" (the network without
-    it), and "untrained" is the start. With `controls` also
-    "untrained_ensemble", of as many networks with different initial parameters.
+    Score, "steps": steps of the checkpoints}; no ensemble if no checkpoint was
+    validated. With a public start, "untrained" is the start, and "random" is
+    the network without it. With `controls` also "untrained_ensemble", of the
+    same number of networks with different initial parameters.
 
   Raises:
     RunError: the folder has no run, or no checkpoint.
@@ -79,7 +79,7 @@ def measure(
   def network(step, number):
     if step:
       return checkpoints.restore(step, untrained)[0]
-    # Its own seed, and the next ones.
+    # Its own seed, and the following ones.
     return learner.init(jax.random.key(config.seed + number))
 
   of_steps = {"untrained": [0], "single": [last]}
@@ -113,7 +113,7 @@ def measure(
 
 
 def _without_start(config, shape, tasks):
-  """Measure the network with random weights in place of its public start."""
+  """Measure the network with random weights instead of its public start."""
   network = dataclasses.replace(config.model, start=None, trained="all")
   config = dataclasses.replace(config, model=network)
   with phases.phase("evaluating random weights"):
@@ -124,7 +124,7 @@ def _without_start(config, shape, tasks):
 
 
 def table(results: dict[str, Any]) -> str:
-  """Write a result of `measure` as a table."""
+  """Format a result of `measure` as a table."""
   names = dict(_NAMES)
   if "random" in results:
     names["untrained"] = "public start"

@@ -1,21 +1,21 @@
 """Membership inference on trained runs, by a threshold on the loss.
 
-The attacker holds the released parameters and somebody's data, adapts to a few
-of their examples, and says "took part in the training" where the loss on others
-of them is small: the loss threshold of Yeom et al., "Privacy Risk in Machine
-Learning: Analyzing the Connection to Overfitting" (2018), for tasks in place of
+The attacker holds the released parameters and a person's data, adapts to a few
+of their examples, and says "took part in the training" if the loss on others of
+them is small: the loss threshold of Yeom et al., "Privacy Risk in Machine
+Learning: Analyzing the Connection to Overfitting" (2018), for tasks instead of
 examples. Participants are attacked by the mean loss of their tasks, examples by
 their mean loss as a query. Carlini et al., "Membership Inference Attacks From
 First Principles" (2022), ask for the share of members that are found at small
 rates of false alarms.
 
-The numbers are of one model and one simple attack. A curve on the diagonal
+The numbers are for one model and one simple attack. A curve on the diagonal
 proves nothing, and does not bound epsilon from below as an audit does
-(`auditing.lower_bound`). `most_true_positives` bounds the average over runs,
-members and others; the curve of one run varies about it by chance.
+(`auditing.measure_epsilon`). `most_true_positives` bounds the average over
+runs, members and others; the curve of one run varies about it by chance.
 
 Scores of members are computed from private training data without noise, and
-nothing protects results that are made of them.
+results computed from them are not protected.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,11 +47,11 @@ from episodic_dp.training import reporting
 NAME = "membership"
 SIDES = ("participants", "examples")  # Attacked in every run.
 RATES = (1e-3, 1e-2, 1e-1)  # Of false positives.
-_CURVE_POINTS = 200  # The most points that are kept of a curve.
+_CURVE_POINTS = 200  # Most points of a curve in the results.
 
 
 def find(folders: Sequence[str | os.PathLike]) -> dict[str, pathlib.Path]:
-  """Name the runs in the folders, or in folders inside them."""
+  """Return name -> folder of the runs in the folders, or in subfolders."""
   paths = [path.absolute() for path in comparison.find(folders)]
   names = [path.name for path in paths]
   if len(set(names)) < len(names):
@@ -72,17 +72,17 @@ def attack(
 
   Args:
     runs: name -> work directory.
-    participants: number of members, and of others, at most: the first ones of
+    participants: largest number of members, and of others: the first ones of
       the training data and of the test split.
-    tasks: of each participant, on average.
-    seed: public; draws the tasks.
+    tasks: average number of tasks of each participant.
+    seed: public seed of the tasks.
     data_dir: folder of the data sets that are not built in.
-    download: fetch the files that data_dir does not have.
+    download: whether to fetch files that data_dir lacks.
 
   Returns:
     Plain data: "runs", a list of {"name", "steps", "noise_multiplier", "level",
     "training_participants", "guarantee", "loss", "participants", "examples"},
-    the last two as of `summarize`, and the arguments.
+    the last two from `summarize`, and the arguments.
 
   Raises:
     PlanError, RunError, ValueError: one sentence.
@@ -146,21 +146,21 @@ def check(config: RunConfig) -> None:
   if episode is None or episode.form != "unit":
     raise errors.PlanError(
         "membership of a participant needs tasks that each belong to one"
-        " participant (an episode with form='unit'), and this plan has"
+        " participant (an episode with form='unit'), but this plan has"
         f" {episode or 'no episode'}: attack a run whose config has them"
     )
   if config.release.hierarchy.copies:
     raise errors.PlanError(
         "the participants of this hierarchy share their examples (copies=True),"
-        " so that a held-out one was partly trained on: attack a run whose"
-        " participants have examples of their own"
+        " so a held-out participant's examples were partly trained on: attack a"
+        " run whose participants have separate examples"
     )
 
 
 def with_held_out(config: RunConfig, participants: int) -> RunConfig:
-  """Make the test split of built-in data as large as is asked for.
+  """Enlarge the test split of built-in data to a number of participants.
 
-  Participant i of it does not depend on its size, and is in no training split.
+  Its participant i does not depend on its size, and is in no training split.
   """
   if config.data.name != "glyphs":
     return config
@@ -178,7 +178,7 @@ def draw_tasks(
     tasks: int,
     seed: int,
 ) -> tuple[training.evaluation.Tasks, np.ndarray]:
-  """Draw tasks of the first participants, as evaluation draws them.
+  """Sample tasks of the first participants, as evaluation does.
 
   Returns:
     The tasks, and the participant of each, int[tasks].
@@ -212,15 +212,15 @@ def query_losses(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
   """Return the loss of every query example, float64[tasks, queries].
 
   Args:
-    outputs: of `training.Evaluator.outputs`.
-    labels: the same.
+    outputs: outputs from `training.Evaluator.outputs`.
+    labels: labels from the same.
   """
   outputs = outputs.astype(np.float64)
   if outputs.shape == labels.shape:
     return np.square(outputs - labels).mean(-1)
   right = np.take_along_axis(outputs, labels[..., None], axis=-1)[..., 0]
-  # -log(right) by way of the others: float32 rounds `right` to 1 for the
-  # examples that look most like members.
+  # -log(right) computed from the other classes: float32 rounds `right` to 1 for
+  # the examples that look most like members.
   others = np.where(
       np.arange(outputs.shape[-1]) == labels[..., None], 0, outputs
   ).sum(-1)
@@ -295,13 +295,13 @@ def at_rate(
   Args:
     members: float64[members], ascending scores.
     others: float64[others], ascending scores.
-    rate: the most false positives, as a share of the others.
+    rate: largest share of false positives among the others.
 
   Returns:
-    "fpr", "tpr" and "tpr_interval", Clopper and Pearson's of 95 %, which is
-    exact at this threshold.
+    "fpr", "tpr" and "tpr_interval", the 95 % interval of Clopper and Pearson,
+    which is exact at this threshold.
   """
-  # A hair above, since 0.29 * 100 is less than 29 in floating point.
+  # Slightly above, since 0.29 * 100 is less than 29 in floating point.
   allowed = math.floor(rate * others.size * (1 + 1e-9))
   threshold = others[-1 - allowed] if allowed < others.size else -math.inf
   hits = int(np.sum(members > threshold))
@@ -324,10 +324,10 @@ def area(
   """
   variance, beaten = 0.0, np.zeros(0)
   for ours, theirs in ((others, members), (members, others)):
-    # The share of theirs that each of ours beats.
+    # For each of ours, the share of theirs with a lower score.
     below = np.searchsorted(theirs, ours, "left")
     beaten = (below + np.searchsorted(theirs, ours, "right")) / 2 / theirs.size
-    # One score has no spread: its interval is everything.
+    # One score has no spread: its interval is unbounded.
     spread = beaten.var(ddof=1) if ours.size > 1 else math.inf
     variance += spread / ours.size
   auc, half = float(beaten.mean()), 1.96 * math.sqrt(variance)
@@ -357,7 +357,7 @@ def most_true_positives(
 
 
 def table(results: Mapping[str, Any]) -> str:
-  """Write the areas and rates of all runs as a table of Markdown."""
+  """Format the areas and rates of all runs as a table of Markdown."""
   header = [
       "run", "trained on", "steps", "ε of a participant",
       "attacked: members and others", "mean loss, members / others",
@@ -400,7 +400,7 @@ def _rate_cell(point: Mapping[str, Any]) -> str:
 
 
 def page(results: Mapping[str, Any], command: str) -> str:
-  """Write the table and how to read it, as Markdown."""
+  """Format the table and an explanation as Markdown."""
   return f"""\
 # Who took part? Membership inference on released meta-models
 
@@ -410,28 +410,28 @@ def page(results: Mapping[str, Any], command: str) -> str:
 
 ![curves]({NAME}.png)
 
-A member is a participant of the training data, another one is held out. The
-attacker adapts the released model to one support set of somebody and takes them
-for a member where the loss on their queries is small: a participant's mean over
-about {results["tasks"]} tasks, or an example's over the times that it was a
+A member is a participant of the training data; the others are held out. The
+attacker adapts the released model to a person's support set and calls them a
+member if the loss on their queries is small: a participant's mean over about
+{results["tasks"]} tasks, or an example's mean over the times that it was a
 query. In brackets are 95 % intervals, Clopper and Pearson's for the rates (at
-this threshold) and DeLong's for the area, which is 0.5 for a blind guess; those
+this threshold) and DeLong's for the area, which is 0.5 for a blind guess. Those
 of examples are too narrow, since examples of one participant are alike.
 "Allowed" is the most that the participant's (ε, δ) lets any attack find on
-average over runs, for examples too: one that was not trained on comes with a
-participant who was not either.
+average over runs. It holds for examples too: an example outside the training
+data comes with a participant outside it.
 
-It is one model of each run and one simple attack: an attack that fails proves
-nothing, and the guarantee does not rest on it.
+Each run is one model, attacked by one simple method. An attack that fails
+proves nothing, and the guarantee does not depend on it.
 
-This page is made of private training data without noise, and no guarantee
-covers it.
+This page was computed from private training data without noise, and no
+guarantee covers it.
 """
 
 
 @plotting.styled
 def draw(results: Mapping[str, Any]) -> plotting.Figure:
-  """Draw a panel for participants, and one for examples."""
+  """Plot a panel for participants, and one for examples."""
   figure = plotting.figure(5.4, width=plotting.WIDE)
   for axes, what in zip(figure.subplots(1, len(SIDES)), SIDES):
     for number, run in enumerate(results["runs"]):
@@ -456,7 +456,7 @@ def _curve(
     attacked: Mapping[str, Any],
     look: Mapping[str, Any],
 ) -> None:
-  """Draw a run's curve with its band, and the most that is allowed."""
+  """Plot a run's curve with its band, and the largest allowed rates."""
   color, curve = look["color"], attacked["curve"]
   rates = [point["fpr"] for point in curve]
   low, high = zip(*(point["tpr_interval"] for point in curve))

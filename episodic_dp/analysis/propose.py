@@ -4,11 +4,11 @@ A budget of B tasks makes T = B / L steps of L tasks. The accountant finds the
 noise multiplier z that spends the epsilon. The signal of a step then follows
 from the alignment of single tasks' gradients, measured on public tasks.
 
-Score. In units of the clip norm a clipped gradient has a mean of squared length
-s^2 and a scatter of 1 - s^2 about it. The noised mean of L gradients in d
-dimensions has the squared length
+Score. In units of the clip norm a clipped gradient has a mean of squared norm
+s^2 and a variance of 1 - s^2 about it. The noised mean of L gradients in d
+dimensions has the squared norm
 
-    s^2                      signal, the same in every step of this kind,
+    s^2                      signal, the same in every step of this size,
     (1 - s^2) / L            from the choice of tasks,
     d z^2 / L^2              noise.
 
@@ -21,21 +21,20 @@ the best rate, not the signal that they average. The score is therefore
 
     T c^2,  "effective steps",
 
-the number of steps without noise that would get about as far. At a fixed number
-of tasks it is largest near L = z sqrt(d) / s, and below that where z itself
-grows with L. It compares plans of one learner and network. It does not predict
-accuracy, nor how the alignment changes while a network learns.
+the number of steps without noise that would make about the same progress. For a
+fixed number of tasks it is largest near L = z sqrt(d) / s, and below that where
+z itself grows with L. It compares plans for one learner and network. It does
+not predict accuracy, nor how the alignment changes while a network learns.
 
-Alignment. The signal that the noise of a private step meets is how well the
-gradients of single tasks agree, measured on public tasks. Every task's
-gradient g_i is taken at the same parameters, and u_i = g_i / |g_i| is its
-direction. The squared alignment s^2 is the mean of u_i . u_j over pairs of
-different tasks,
+Alignment. The signal is the agreement of single tasks' gradients, measured on
+public tasks. Every task's gradient g_i is taken at the same parameters, and
+u_i = g_i / |g_i| is its direction. The squared alignment s^2 is the mean of
+u_i . u_j over pairs of different tasks,
 
     s^2 = (n |mean u|^2 - 1) / (n - 1),
 
-an unbiased estimate of |E u|^2. The tasks are of the validation split, which a
-config declares public.
+an unbiased estimate of |E u|^2. The tasks are from the validation split, which
+a config declares public.
 """
 
 from collections.abc import Callable, Sequence
@@ -70,11 +69,11 @@ from episodic_dp.plan import stages
 from episodic_dp.private import state as state_lib
 from episodic_dp.private import step as step_lib
 
-BUDGET = 100_000  # Tasks, where none are given.
-# Fewer steps are not proposed, however clear they are: in
-# experiments/results/budget.json fifteen stay seven points behind sixty.
+BUDGET = 100_000  # Default number of tasks.
+# Fewer steps are not proposed, whatever their signal: in
+# experiments/results/budget.json 15 steps stay 7 points behind 60.
 LEAST_STEPS = 10
-LEAST_SCORE = 5.0  # Effective steps below which a warning says so.
+LEAST_SCORE = 5.0  # Effective steps below which the table has a warning.
 _TASKS = 256  # Tasks whose gradients are compared.
 _WARM_STEPS = 10
 _AT_ONCE = 64  # Tasks of a step of the warm start.
@@ -91,8 +90,8 @@ class Alignment:
 
   Attributes:
     squared: s^2, never below 0.
-    norms: float64[tasks] of the gradients that are finite and not 0.
-    parameters: d, entries of a gradient.
+    norms: float64[tasks], norms of the gradients that are finite and not 0.
+    parameters: d, the number of entries of a gradient.
   """
 
   squared: float
@@ -101,7 +100,7 @@ class Alignment:
 
 
 def align(total: np.ndarray, norms: np.ndarray) -> Alignment:
-  """Return the alignment of a sum of directions.
+  """Return the alignment for a sum of directions.
 
   Args:
     total: float[d].
@@ -122,14 +121,13 @@ def signal_share(
     tasks: float,
     noise_multiplier: float,
 ) -> float:
-  """Return the share of a noised mean's squared length that is signal.
+  """Return the share of a noised mean's squared norm that is signal.
 
-  A gradient in units of C has the length a = min(1, |g| / C). The norm and the
+  A gradient in units of C has the norm a = min(1, |g| / C). The norm and the
   direction of a task's gradient are assumed to be independent.
 
   Args:
-    measured: alignments whose average is taken, since they change while a
-      network learns.
+    measured: alignments to average, since they change while a network learns.
     clip_norm: C.
     tasks: L, the expected tasks of a step.
     noise_multiplier: z, of the gradients.
@@ -149,15 +147,15 @@ def clip_norm(*measured: Alignment) -> float:
   """Return a norm below those of nine tasks of ten, rounded to two digits.
 
   Noise is in units of the clip norm. A norm below the gradients' keeps the
-  whole signal, and a smaller one loses nothing to an optimiser that takes out
-  the scale, as Adam does.
+  whole signal. A smaller norm loses nothing with an optimiser that ignores the
+  scale, such as Adam.
 
   Raises:
-    PlanError: the gradients have nothing in common.
+    PlanError: the gradients do not agree.
   """
   if not all(m.squared > 0 and m.norms.size for m in measured):
     raise errors.PlanError(
-        "the public tasks' gradients have nothing in common: check the learner"
+        "the public tasks' gradients do not agree: check the learner"
         " and its rates"
     )
   least = min(np.quantile(m.norms, 0.1) for m in measured)
@@ -172,8 +170,8 @@ def task_gradients(
 
   Returns:
     (tasks, params) -> float32[2, d], the sums of directions and of gradients,
-    and the norms float32[tasks], 0 for a gradient that is 0 or not finite: such
-    a task adds nothing.
+    and the norms float32[tasks]. A gradient that is 0 or not finite has norm 0
+    and adds nothing.
   """
 
   @functools.partial(jax.jit, static_argnums=(3, 4))
@@ -212,9 +210,9 @@ def measure(
   """Take gradients of public tasks, before and after a short warm start.
 
   Args:
-    config: whose learner, network, optimiser and size of task are taken.
+    config: config with the learner, network, optimiser and size of tasks.
     data_dir: folder of the data sets that are not built in, or own data.
-    download: fetch the files that data_dir does not have.
+    download: whether to fetch files that data_dir lacks.
 
   Returns:
     The alignment at the initial parameters, and after steps without noise.
@@ -227,7 +225,7 @@ def measure(
       config, data_dir=data_dir, download=download
   ).validation
   learner, _ = build.make_learners(config, public.image_shape)
-  # Annealed numbers of a learner are at their beginning.
+  # A learner's annealed numbers have their initial values.
   sums_of = task_gradients(learner.at_step(jnp.zeros((), jnp.int32)))
   episode = config.release.plan.episode
   assert episode is not None  # `check`.
@@ -262,25 +260,25 @@ def check(config: RunConfig) -> None:
 
   Raises:
     PlanError: single examples are learned, or gradients clipped by layer.
-    UnsoundPlanError: the clip norm reads private gradients without noise.
+    UnsoundPlanError: the clip norm depends on private gradients without noise.
   """
   release = config.release
   report.refuse_un_noised(release.mechanism)
   if release.plan.episode is None or release.mechanism.noisy_inner_steps:
     raise errors.PlanError(
-        "plan compares steps of whole tasks, and the clip unit of this config"
+        "plan compares steps of whole tasks, but the clip unit of this config"
         f" is one {release.mechanism.clip_unit}: use episodic-dp calibrate"
     )
   if release.mechanism.clip_by != "global":
     raise errors.PlanError(
-        f"plan measures the norm of whole gradients, and clip_by is"
-        f" '{release.mechanism.clip_by}': give --config.mechanism.clip_by="
+        f"plan measures the norm of whole gradients, but clip_by="
+        f"'{release.mechanism.clip_by}': give --config.mechanism.clip_by="
         "global"
     )
 
 
 def with_tasks(config: RunConfig, tasks: float) -> dict[str, Any]:
-  """Return the changes of a config for about this many tasks a step.
+  """Return the changes of a config that give about this many tasks a step.
 
   Raises:
     PlanError: the first stage is All().
@@ -300,7 +298,7 @@ def with_tasks(config: RunConfig, tasks: float) -> dict[str, Any]:
   elif isinstance(first, plan_lib.RandomAllocation):
     first = plan_lib.RandomAllocation(max(1, round(first.steps / factor)))
   else:
-    raise errors.PlanError(f"{first} takes every task in each step")
+    raise errors.PlanError(f"{first} uses every task in each step")
   return {"plan.stages": tuple(map(stages.stage_text, (first, *others)))}
 
 
@@ -312,27 +310,27 @@ def make_rows(
     clip_norm: float,
     **wanted: Any,
 ) -> list[dict[str, Any]]:
-  """Return ways to spend a budget, by rising tasks per step.
+  """Return ways to spend a budget, by ascending tasks per step.
 
   Args:
-    config: whose learner, data and sampler are kept.
-    measured: on public tasks.
+    config: config with the learner, data and sampler.
+    measured: alignments on public tasks.
     budget: tasks of all steps together.
-    clip_norm: to which gradients are clipped.
+    clip_norm: clip norm of the gradients.
     **wanted: "epsilon" and "level", as for `solving.calibrate`.
 
   Returns:
     Rows of "tasks" (expected of a step), "steps", "noise_multiplier",
-    "epsilon" (spent, at most the wanted one), "signal_share" (of a step's
-    squared length), "effective_steps" (the score) and "changes" (name -> value,
-    of the config).
+    "epsilon" (spent, at most the target), "signal_share" (of a step's squared
+    norm), "effective_steps" (the score) and "changes" (name -> value, of the
+    config).
 
   Raises:
     PlanError: no step of the budget fits the data.
     UnsoundPlanError: the level has no guarantee.
   """
   sizes = [n * 10**power for power in range(9) for n in (1, 2, 5)]
-  # Noise is as large as signal here, for z = 1.
+  # For z = 1, noise is as large as signal here.
   signal = np.mean([one.squared for one in measured])
   guess = math.sqrt(measured[0].parameters / signal)
   sizes = [size for size in sizes if size <= budget // LEAST_STEPS]
@@ -348,7 +346,7 @@ def make_rows(
       changed = config.with_changes(changes)
       plan_lib.validate(changed.release.hierarchy, changed.release.plan)
     except errors.PlanError:
-      continue  # The data have no steps of that many tasks.
+      continue  # The data have no steps with this number of tasks.
     found = solving.calibrate(changed, **wanted)
     changes["mechanism.noise_multiplier"] = found.noise_multiplier
     mechanism = config.with_changes(changes).release.mechanism
@@ -393,18 +391,17 @@ def propose(
   """Propose tasks per step, steps, noise and clip norm for an epsilon.
 
   Args:
-    config: whose sampler, data and learner are kept.
-    epsilon: not to be passed; above 0.
-    level: whose guarantee it is; None for `config.level`.
-    tasks: of all steps together.
+    config: config with the sampler, data and learner.
+    epsilon: the target, not to be exceeded; above 0.
+    level: the level of the guarantee; None for `config.level`.
+    tasks: number of tasks of all steps together.
     data_dir: folder of the data sets that are not built in, or own data.
-    download: fetch the files that data_dir does not have.
+    download: whether to fetch files that data_dir lacks.
 
   Returns:
     "target_epsilon", "delta", "level", "caveat", "clip_norm", "public_tasks",
     "parameters", "squared_alignment" ("start" and "warm"), "rows" of
-    `make_rows`, each with whether it is "chosen", and "flags" for the chosen
-    one.
+    `make_rows`, each with the flag "chosen", and "flags" for the chosen row.
 
   Raises:
     PlanError: something is missing, out of range or cannot be reached.
@@ -442,7 +439,7 @@ def propose(
 
 
 def choose(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-  """Mark the row with the most effective steps, and give its flags."""
+  """Mark the row with the most effective steps, and add its flags."""
   best = max(rows, key=lambda row: row["effective_steps"])
   flags = [
       f'--config.{name}="{value}"' if isinstance(value, tuple)
@@ -454,7 +451,7 @@ def choose(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def table(result: dict[str, Any]) -> str:
-  """Write the result of `propose` as a table, with what it rests on."""
+  """Format the result of `propose` as a table, with its basis."""
   agree = result["squared_alignment"]
   rows = [
       (
@@ -471,8 +468,8 @@ def table(result: dict[str, Any]) -> str:
       f" {math.sqrt(agree['start']):.3f} at the start and"
       f" {math.sqrt(agree['warm']):.3f} after {_WARM_STEPS} steps without"
       " noise.",
-      f"Clip norm {result['clip_norm']:g}: nine of ten are longer. Private data"
-      " were not used.",
+      f"Clip norm {result['clip_norm']:g}: nine of ten norms are larger."
+      " Private data were not used.",
       "",
       tables.text((
           "tasks a step", "steps", "noise multiplier", "epsilon",

@@ -15,12 +15,12 @@ from episodic_dp.output import phases
 from episodic_dp.training import checkpoint
 from episodic_dp.training import reporting
 
-# Parameters that learners learn next to a network.
+# Parameters that learners have in addition to a network.
 _OTHERS = {"rates", "log_ridge", "log_scale"}
 
 
 def of_network(params: dict[str, Any]) -> dict[str, Any]:
-  """Return the parameters of the network among those of a learner."""
+  """Return the network's parameters among those of a learner."""
   return params["model"] if _OTHERS & set(params) else params
 
 
@@ -33,31 +33,31 @@ def save(
 ) -> None:
   """Write the network of a run's last checkpoint, with its frozen weights.
 
-  Weights of a private run may be published, and start another run at no cost on
-  other people; on the same people the costs of both runs add up (`episodic-dp
+  Weights of a private run may be published, and can start a run on other people
+  at no cost. On the same people the costs of both runs add up (`episodic-dp
   account --ledger`). A run without a guarantee gets a warning.
 
   Args:
     workdir: folder of a run with a checkpoint.
-    path: of the file, .npz or .safetensors; `config.model.start` reads it.
+    path: path of the file, .npz or .safetensors; `config.model.start` reads it.
     data_dir: folder of the run's data, whose shape is read.
-    download: fetch the files that data_dir does not have.
+    download: whether to fetch files that data_dir lacks.
 
   Raises:
     RunError: there is no run or no checkpoint, or it is not one network.
-    ValueError: another kind of file.
+    ValueError: another type of file.
   """
   config = RunConfig.read(workdir)
   start = config.model.start
   if start is not None and os.path.realpath(path) == os.path.realpath(start):
     raise errors.RunError(
-        f"{os.fspath(path)} is the file that the run in {workdir} began with,"
-        " without which its checkpoints are of no use: give another name"
+        f"{os.fspath(path)} is the start of the run in {workdir}, and its"
+        " checkpoints are useless without it: give another name"
     )
   if config.learner.per_step_norm:
     raise errors.RunError(
-        f"the run in {workdir} has learner.per_step_norm=True, norms of their"
-        " own for every inner step, so that it is not one network: train"
+        f"the run in {workdir} has learner.per_step_norm=True, separate norms"
+        " for every inner step, so it is not one network: train"
         " without it"
     )
   checkpoints, last = checkpoint.latest(workdir)
@@ -65,7 +65,7 @@ def save(
   bounds = [float(level["epsilon"]) for level in stated.values()]
   if config.private_seed is not None or not any(map(math.isfinite, bounds)):
     logging.warning(
-        "the run in %s has no privacy guarantee: keep its weights to yourself,"
+        "the run in %s has no privacy guarantee: do not publish its weights,"
         " unless its data are public",
         os.fspath(workdir),
     )

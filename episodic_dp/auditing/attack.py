@@ -1,28 +1,29 @@
 """Make many small private runs of both neighbours, and score every run.
 
-The runs are real: each is `private.make_meta_step`, step by step, with its own
-key; `vmap` over the keys only makes thousands of them quick.
+The runs are real: each is `private.make_meta_step`, step by step, with a
+separate key. `vmap` over the keys only makes thousands of them fast.
 
 Formal statement
 ----------------
 A score is a function of the releases of a run and of constants that
 differential privacy lets an attacker know: both data sets, the plan, the
-mechanism, the public sizes of the side that is scored. It is therefore
+mechanism, and the public sizes of the scored side. It is therefore
 post-processing of the released vectors. A score need not be exact: a wrong law
 of the outputs makes a weaker attack, never a bound that is too large.
 
 For the canaries of `canaries.worst_case` the sum of a step is one of a few
-numbers m_o on a line, each with some probability, plus noise: P = sum_o w_o
-N(m_o, 1) with the record and Q = sum_o v_o N(m_o, 1) without it, in standard
-deviations of the noise. Steps of other runs, with next to no noise, show the
-numbers and their probabilities. Steps are sampled independently, so the best
-test of a run (Neyman and Pearson) is of the sum over the steps of
+numbers m_o on a line, each with some probability, plus noise. In standard
+deviations of the noise it has the distribution P = sum_o w_o N(m_o, 1) with the
+record and Q = sum_o v_o N(m_o, 1) without it. Separate runs, almost without
+noise, show the numbers and their probabilities. Steps are sampled
+independently, so the best test of a run (Neyman and Pearson) uses the sum over
+the steps of
 
     log sum_o w_o exp(m_o x - m_o^2 / 2) - log sum_o v_o exp(m_o x - m_o^2 / 2).
 
-In a pass of `RandomAllocation` one of the steps holds the record: under both
-logarithms stands the sum over the steps of the pass, and the law is that of the
-step which samples the record's primary unit.
+In a pass of `RandomAllocation` one of the steps holds the record. Then each
+logarithm is of a sum over the steps of the pass, and the law is that of the
+step that samples the record's primary unit.
 """
 
 from collections.abc import Callable
@@ -44,7 +45,7 @@ from episodic_dp.plan import validation
 
 _AT_ONCE = 1024  # Runs that share the device's memory.
 _COUNTED = 2**16  # Steps whose sums are counted for the law.
-_SEED = 1_000_000  # Of their keys.
+_SEED = 1_000_000  # Offset of the seeds of their keys.
 _LITTLE = 1e-6  # Their noise, as a share of the mechanism's.
 
 
@@ -52,8 +53,8 @@ class Scores(NamedTuple):
   """Cumulative scores: column t is the score of the first t + 1 steps.
 
   Attributes:
-    with_record: float64[runs, steps], of runs with the record.
-    without_record: float64[runs, steps], of runs without it.
+    with_record: float64[runs, steps], scores of runs with the record.
+    without_record: float64[runs, steps], scores of runs without it.
   """
 
   with_record: np.ndarray
@@ -66,9 +67,9 @@ class Law(NamedTuple):
   Attributes:
     sums: float64[outcomes], in standard deviations of the noise.
     present: float64[outcomes], probabilities with the record.
-    absent: float64[outcomes], without it.
-    pass_steps: the steps of a pass, of which one follows the law; 1 where all
-      steps do.
+    absent: float64[outcomes], probabilities without it.
+    pass_steps: the number of steps of a pass, one of which follows the law; 1
+      if all steps do.
   """
 
   sums: np.ndarray
@@ -90,16 +91,19 @@ def many_runs(
 
   Args:
     canary: see `canaries.worst_case`.
-    runs: of each kind.
-    steps: of each run.
-    seed: of the runs' secret keys, which all differ.
-    law: of `count_law`; None to count it.
-    progress: called with the number of runs that were finished.
+    runs: number of runs with the record, and of runs without it.
+    steps: number of steps of each run.
+    seed: seed of the runs' secret keys, which all differ.
+    law: from `count_law`; None to count it.
+    progress: called with the number of runs that have finished.
+
+  Returns:
+    The scores, `Scores`.
   """
   law = law or count_law(canary)
   size = min(_AT_ONCE, runs)
-  # The last batch is filled up with runs that are thrown away, so that one
-  # program serves all.
+  # The last batch is filled with runs that are discarded, so that one compiled
+  # program serves all batches.
   keys = jax.random.split(jax.random.key(seed), (2, -(-runs // size), size))
   found = []
   for dataset, batches in zip((canary.present, canary.absent), keys):
@@ -114,7 +118,7 @@ def many_runs(
 
 
 def count_law(canary: canaries.Canary) -> Law:
-  """Count the sums of steps with next to no noise."""
+  """Count the sums of steps, almost without noise."""
   plan, mechanism = canary.release.plan, canary.release.mechanism
   first, *others = plan.stages
   pass_steps = 1
@@ -145,7 +149,7 @@ def count_law(canary: canaries.Canary) -> Law:
 
 
 def simulate(law: Law, *, runs: int, steps: int, seed: int = 0) -> Scores:
-  """Score runs that follow the law, to choose a threshold before real runs."""
+  """Score simulated runs of the law, to choose a threshold before real runs."""
   rng = np.random.default_rng(seed)
   shape = _AT_ONCE, -(-steps // law.pass_steps), law.pass_steps
   found = []
@@ -167,7 +171,7 @@ def log_ratio(sums: np.ndarray, law: Law) -> np.ndarray:
 
   Args:
     sums: float64[runs, steps], in standard deviations of the noise.
-    law: of a step.
+    law: the law of a step.
 
   Returns:
     float64[runs, steps].
@@ -210,7 +214,7 @@ def _sums(
 
 
 def clip_units(release: plan_lib.Release) -> float:
-  """Return the public number by which a step divides its sum."""
+  """Return the public number that a step divides its sum by."""
   plan = release.plan
   if plan.episode is None:
     return validation.examples_per_step(release.hierarchy, plan)
@@ -228,8 +232,9 @@ class Releases(NamedTuple):
       gradients: the arrays of the parameters in the order of `jax.tree.leaves`,
       flattened and joined.
     clip_norms: float32[runs, steps + 1, groups], the clip norms before each
-      step and after the last one. Where they adapt by a private quantile they
-      reveal the noised counts.
+    step
+      and after the last one. With a private quantile they reveal the noised
+      counts.
   """
 
   means: np.ndarray
@@ -241,13 +246,13 @@ def on_line(
 ) -> np.ndarray:
   """Return sums of one coordinate in units of their noise.
 
-  With clipping="private_quantile" the noised count is read out of two clip
+  With clipping="private_quantile" the noised count is computed from two clip
   norms, and added along the direction (gradient, count) in which a clip unit of
-  norm C moves the pair: that is the projection on a unit vector, of noise 1.
+  norm C moves the pair. This is the projection on a unit vector, of noise 1.
 
   Args:
-    released: of one coordinate.
-    mechanism: of the releases.
+    released: the releases of one coordinate.
+    mechanism: mechanism of the releases.
     count: the public number that the sums are divided by (`clip_units`).
 
   Returns:
@@ -272,7 +277,7 @@ class WithMean(NamedTuple):
 
   Attributes:
     mean: the noised mean gradient of the last step, like the parameters.
-    inner: the state of the optimizer itself.
+    inner: the state of the wrapped optimizer.
   """
 
   mean: Any
@@ -284,9 +289,8 @@ def with_mean(
 ) -> optax.GradientTransformation:
   """Make the optimizer's state also hold its last input, the released mean.
 
-  An optimizer sees the released mean and nothing else of a step. Nothing is
-  lost to rounding, as it would be in the difference of two vectors of
-  parameters.
+  An optimizer receives the released mean and nothing else of a step. The
+  difference of two vectors of parameters would lose bits to rounding.
   """
 
   def init(params):
@@ -309,10 +313,10 @@ def releases(
   """Make a function from the keys of runs to the release of every step.
 
   Args:
-    step: of `private.make_meta_step` on data of the device, its optimizer
-      `with_mean`, with `Compute(mesh=None)`: many runs share the device.
-    initial: key -> state, of `private.init` with the same optimizer.
-    steps: of each run, at least 1.
+    step: from `private.make_meta_step` with data on the device, an optimizer
+      `with_mean`, and `Compute(mesh=None)`: many runs share the device.
+    initial: key -> state, by `private.init` with the same optimizer.
+    steps: number of steps of each run, at least 1.
   """
 
   def one_run(key):
@@ -333,4 +337,4 @@ def releases(
 
 def _clip_norms(state: private.State) -> jax.Array:
   """Return the clip norms of the next step, float32[groups]."""
-  return jax.tree.leaves(state.clip)[0]  # Also of a window.
+  return jax.tree.leaves(state.clip)[0]  # Also for a window.

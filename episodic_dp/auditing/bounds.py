@@ -1,8 +1,8 @@
 """Bound epsilon from below by the scores of an attack, with confidence.
 
 An attacker who knows everything but one record scores the output of a run by
-any function of it; a high score says that the record was there. Differential
-privacy limits how well any score can do, so a score that does better shows a
+any function of it. A high score says that the record was present. Differential
+privacy limits how well any score can do, so a score that does better proves a
 larger epsilon. NumPy and SciPy only: the scores may come from anywhere.
 
 Formal guarantees
@@ -12,8 +12,9 @@ that made the scores. Then, over the randomness of the runs, for any score,
 
     P(measure_epsilon(...).epsilon <= epsilon) >= confidence.
 
-The confidence covers the chance of these runs and the choice of the threshold,
-for every score that was fixed before the runs were made. It does not cover
+The confidence covers the randomness of these runs and the choice of the
+threshold, for every score that was fixed before the runs were made. Not
+covered:
 
 | case | remedy |
 | --- | --- |
@@ -21,8 +22,8 @@ for every score that was fixed before the runs were made. It does not cover
 | a choice among k audits | all hold together at 1 - k (1 - confidence) |
 | other pairs of data sets | none: they may leak more |
 
-A bound of 0 says nothing. A bound above a claimed epsilon refutes the claim, at
-the confidence.
+A bound of 0 proves nothing. A bound above a claimed epsilon refutes the claim,
+at this confidence.
 """
 
 import dataclasses
@@ -33,7 +34,7 @@ from scipy import stats
 
 from episodic_dp import _validate
 
-_CANDIDATES = 4096  # Thresholds that are compared.
+_CANDIDATES = 4096  # Most thresholds to compare.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,13 +42,12 @@ class Bound:
   """A lower bound on epsilon, with confidence.
 
   Attributes:
-    epsilon: at least 0.
-    delta: of the (epsilon, delta) that is bounded.
+    epsilon: the bound, at least 0.
+    delta: delta of the bounded guarantee.
     confidence: see the module's text.
-    direction: "remove" where runs with the record were distinguished from runs
+    direction: "remove" if runs with the record were distinguished from runs
       without it, "add" for the reverse.
-    threshold: runs with a score of at least this were guessed to have the
-      record.
+    threshold: runs with at least this score were guessed to have the record.
   """
 
   epsilon: float
@@ -67,28 +67,31 @@ def measure_epsilon(
 ) -> Bound:
   """Bound epsilon by runs with the record and runs without it.
 
-  Differential privacy says TPR <= e^epsilon FPR + delta for every test, and
+  Differential privacy implies TPR <= e^epsilon FPR + delta for every test, and
   TNR <= e^epsilon FNR + delta for the same test with the data sets exchanged
   (Kairouz, Oh and Viswanath, "The Composition Theorem for Differential
   Privacy", 2015). The rates are bounded by Clopper and Pearson's intervals,
-  each one-sided and wrong with probability (1 - confidence) / 2; both
+  each one-sided and wrong with probability (1 - confidence) / 2. Both
   directions of the test use the same two intervals:
 
       epsilon >= log((TPR_low - delta) / FPR_high),
       epsilon >= log((TNR_low - delta) / FNR_high),
 
   with FNR_high = 1 - TPR_low and TNR_low = 1 - FPR_high. The threshold is the
-  best one on the first half of the runs of each kind, and the bound is computed
-  from the other half alone, which the choice has not seen. So runs must be in
-  an order that does not depend on their scores.
+  best one on the first half of each set of runs. The bound is computed from the
+  other half only, which the choice has not used. So the order of the runs must
+  not depend on their scores.
 
   Args:
     with_record: float[runs], the scores of independent runs with the record.
-    without_record: float[runs], of independent runs without it.
+    without_record: float[runs], the scores of independent runs without it.
     delta: in [0, 1).
     confidence: in (0, 1).
     threshold: a threshold that was fixed before the runs were made; then all
       runs count.
+
+  Returns:
+    The bound, `Bound`.
 
   Raises:
     ValueError: a value out of range, scores that are NaN, or too few runs.
@@ -123,12 +126,12 @@ def measure_epsilon(
 def most_epsilon(counted: int, delta: float, confidence: float = 0.95) -> float:
   """Return the `measure_epsilon` of a score that makes no mistake.
 
-  However much leaks, fewer runs cannot show more: with delta too large for
-  their number it is 0.
+  However much leaks, this number of runs cannot prove more. It is 0 if delta is
+  too large for the number.
 
   Args:
-    counted: runs of each kind that are counted: all, or half of them where the
-      other half chooses the threshold.
+    counted: counted runs with the record, and without it: all, or half of them
+      if the other half chooses the threshold.
     delta: as for `measure_epsilon`.
     confidence: as for `measure_epsilon`.
   """
@@ -147,18 +150,19 @@ def best_threshold(
 ) -> float:
   """Return the threshold with the largest bound on these scores.
 
-  For scores that are not counted: a part of the runs, or simulated ones.
+  These scores must not be counted: use a part of the runs, or simulated ones.
 
   Args:
     with_record: float[scores], of runs with the record.
     without_record: float[scores], of runs without it.
     delta: as for `measure_epsilon`.
     confidence: as for `measure_epsilon`.
-    runs: the runs of each kind that will be counted; None for as many as these.
+    runs: number of runs of each set that will be counted; None for the number
+      of these.
   """
   sides = with_record, without_record
   candidates = np.unique(np.concatenate(sides))
-  if candidates.size > _CANDIDATES:  # Close enough, and much quicker.
+  if candidates.size > _CANDIDATES:  # Close enough, and much faster.
     ranks = np.linspace(0, candidates.size - 1, _CANDIDATES).astype(int)
     tails = np.arange(_CANDIDATES // 4)
     ranks = np.union1d(ranks, [tails, candidates.size - 1 - tails])
@@ -172,7 +176,7 @@ def best_threshold(
       hits * here, here, alarms * there, there, delta, confidence
   )
   best = int(np.argmax(np.maximum(*both)))
-  # Half way down to the next score: other runs may lie just below the best.
+  # Halfway down to the next score: other runs may score just below the best.
   pair = candidates[max(best - 1, 0) : best + 1]
   return float(pair.mean() if np.isfinite(pair).all() else candidates[best])
 
@@ -185,7 +189,7 @@ def _epsilons(
     delta: float,
     confidence: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Return the bounds of both directions, -inf where there is none."""
+  """Return the bounds of both directions, -inf without a bound."""
   wrong = (1 - confidence) / 2
   miss_high = _upper(present - hits, present, wrong)
   alarm_high = _upper(alarms, absent, wrong)
@@ -202,7 +206,7 @@ def _upper(count: Any, trials: int, wrong: float) -> np.ndarray:
 
   Source: Clopper and Pearson (1934).
   """
-  # Of no further trial: the quantile of the whole.
+  # Without a further trial: the quantile of all of them.
   found = stats.beta.ppf(1 - wrong, count + 1, trials - count)
   return np.where(count < trials, found, 1.0)
 

@@ -1,14 +1,14 @@
 """Neighbours that are as easy to distinguish as a guarantee allows.
 
-A canary is a record made for an attack. The worst case of the accountant's
-proof is reached by gradients on one line: those of all other records point one
-way, the record's the other way, each at the full clip norm. The gradients of a
-`LinearLearner` are its images, so that data can choose them; sampling, clipping
+A canary is a record made for an attack. Gradients on one line attain the worst
+case of the accountant's proof: those of all other records point one way, the
+record's points the other way, each at the full clip norm. The gradients of a
+`LinearLearner` are its images, so the data can choose them. Sampling, clipping
 and noise are those of real runs.
 
 Neighbours are those of the guarantee, "add or remove one LEVEL": the record's
-data and its place in the hierarchy are gone. Sizes are public, so each side's
-sum is its mean times its own public count.
+data and its place in the hierarchy are removed. Sizes are public, so each
+side's sum is its mean times its own public count.
 """
 
 import dataclasses
@@ -37,9 +37,9 @@ def _mean_output(outputs: jax.Array, labels: jax.Array) -> jax.Array:
 class LinearLearner(learners.MAML):
   """A learner whose loss is the mean output for all examples of a task.
 
-  For outputs that are linear in the parameters the gradient of a task, or of a
-  query example where examples are clipped inside tasks, is a mean of images,
-  whatever the parameters.
+  For outputs that are linear in the parameters, the gradient of a task is a
+  mean of images, whatever the parameters. If examples are clipped inside tasks,
+  so is the gradient of a query example.
 
   The other attributes are those of `MAML`.
 
@@ -58,13 +58,13 @@ class LinearLearner(learners.MAML):
   def predict(
       self, params: Any, support: Any, query_images: jax.Array
   ) -> jax.Array:
-    """Return outputs without a meaning, also where there is no support."""
+    """Return arbitrary outputs, even without a support set."""
     del support
     return self.logits(params, query_images)
 
 
 def linear_learner(release: plan_lib.Release, size: int = 1) -> LinearLearner:
-  """Return the learner for a release, of images of `size` numbers."""
+  """Return the learner for a release, with images of `size` numbers."""
   episode, mechanism = release.plan.episode, release.mechanism
   way = 1 if episode is None else episode.way
 
@@ -98,13 +98,13 @@ def canary_dataset(
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Canary:
-  """Two neighbouring data sets, and how their runs are made.
+  """Two neighbouring data sets, and the settings of their runs.
 
   Attributes:
     present: the data with the record.
     absent: the data without it.
-    learner: of both.
-    release: how `present` is sampled; `absent` has its own hierarchy.
+    learner: learner of both.
+    release: release of `present`; `absent` has another hierarchy.
   """
 
   present: data.ArrayDataset
@@ -116,27 +116,30 @@ class Canary:
 def worst_case(
     release: plan_lib.Release, level: str, *, direction: str = "remove"
 ) -> Canary:
-  """Make the worst case of the accountant's proof, for one unit of the level.
+  """Make the worst case of the accountant's proof for one unit of a level.
 
   The record is the first unit of its level. The pair attains the guarantee's
-  bound for one stage of any kind, and for records inside clip units. It does
-  not where siblings bring several clip units (clusters), for records that recur
-  across tasks (their number is taken to be known) and for examples that are
-  clipped inside tasks (only their part as query examples is attacked).
-  Composition takes the worst case of each step, which for stages above the
-  record's own no single data set need attain.
+  bound for one stage of any type, and for records inside clip units. It does
+  not attain it for siblings with several clip units (clusters), for records
+  that recur across tasks (their number is assumed to be known) and for examples
+  that are clipped inside tasks (only their part as query examples is attacked).
+  Composition takes the worst case of each step. With stages above the record's
+  own, no single data set need attain it.
 
   Args:
-    release: of the data with the record, whose hierarchy is regular; noise is
-      needed.
+    release: release of the data with the record; its hierarchy must be regular,
+      and it must have noise.
     level: the privacy unit.
-    direction: "remove" or "add"; they differ where a stage above the record's
-      own leaves out units that others take the place of.
+    direction: "remove" or "add"; they differ if a stage above the record's own
+      leaves out units that others replace.
+
+  Returns:
+    The pair of data sets, `Canary`.
 
   Raises:
     UnsoundPlanError: the level has no guarantee.
     PlanError: no worst case is known (a ragged hierarchy, records that several
-      primary units hold), or without the record the plan does not fit.
+      primary units hold), or the plan does not fit without the record.
   """
   _check(release, level)
   accounting.unit_profiles(release, level)  # Refuses levels without proof.
@@ -162,12 +165,12 @@ def worst_case(
 
 
 def _check(release: plan_lib.Release, level: str) -> None:
-  """Refuse releases for which no worst case is known at the level."""
+  """Refuse releases without a known worst case at the level."""
   hierarchy = release.hierarchy
   k = hierarchy.level_index(level)
   if hierarchy.sizes is None:
     raise errors.PlanError(
-        "worst-case canaries are known for regular hierarchies, and this one"
+        "worst-case canaries are known for regular hierarchies, but this one"
         " is ragged: use populations.miniature, or give sizes"
     )
   counts = hierarchy.most_copies
@@ -179,7 +182,7 @@ def _check(release: plan_lib.Release, level: str) -> None:
     )
   if release.mechanism.noise_multiplier == 0:
     raise errors.PlanError(
-        "noise_multiplier is 0: nothing is claimed, so there is nothing to"
+        "noise_multiplier=0: nothing is claimed, so there is nothing to"
         " audit"
     )
 
@@ -187,16 +190,16 @@ def _check(release: plan_lib.Release, level: str) -> None:
 def without(hierarchy: plan_lib.Hierarchy, level: int) -> plan_lib.Hierarchy:
   """Return a regular hierarchy without the first unit of a level.
 
-  The units above it stay, also where it was all that they held.
+  The units above it stay, even if they held nothing else.
 
   Raises:
-    PlanError: nothing would be left.
+    PlanError: nothing would remain.
   """
   assert hierarchy.sizes is not None
   if math.prod(hierarchy.sizes[: level + 1]) == 1:
     raise errors.PlanError(
         f"the hierarchy has one {hierarchy.levels[level]}: give it two or more,"
-        " so that something is left without it"
+        " so that something remains without it"
     )
   offsets, units = [], 1
   for j, size in enumerate(hierarchy.sizes):
@@ -217,14 +220,14 @@ def _dominance(release: plan_lib.Release) -> float:
 
 
 def _signs(release: plan_lib.Release, k: int, direction: str) -> np.ndarray:
-  """Choose the sign of each image, int[leaves]; its size is a power.
+  """Choose each image's sign and power of the dominance, int[leaves].
 
-  The accountant's bound is attained at these signs, if that is known. The
-  record points to +1. To remove it all else points to -1; to add it, the units
-  sampled instead of its parent point to +1 too, since then all negative terms
-  of the divergence meet. Inside a clip unit, and where stages are of fixed
-  size, another unit takes the place of one that is not sampled; elsewhere the
-  sum is then 0, and units next to the record would lead it back.
+  At these signs the accountant's bound is attained, if this is known. The
+  record points to +1. For "remove" everything else points to -1. For "add" the
+  units that are sampled instead of its parent point to +1 too, because then all
+  negative terms of the divergence coincide. Inside a clip unit, and with stages
+  of fixed size, another unit replaces one that is not sampled. Elsewhere the
+  sum is then 0, and units next to the record would pull it back.
 
   The record outweighs its siblings, and these outweigh all others of the task.
   """
@@ -236,14 +239,14 @@ def _signs(release: plan_lib.Release, k: int, direction: str) -> np.ndarray:
   siblings = -2 if k > clip or fixed[k] else 0
   signs = np.full(record.shape, siblings)
   for j in reversed(range(k)):
-    # Of paths that leave the record's at stage j.
+    # For paths that leave the record's path at stage j.
     leaving = far if j > clip or (fixed[0] and fixed[j]) else 0
     signs = np.where(_units(hierarchy, j) == 0, signs, leaving)
   return np.where(record, 3, signs)
 
 
 def _units(hierarchy: plan_lib.Hierarchy, level: int) -> np.ndarray:
-  """Return the unit of the level that each leaf lies in, int64[leaves]."""
+  """Return the unit of the level that contains each leaf, int64[leaves]."""
   assert hierarchy.sizes is not None
   below = math.prod(hierarchy.sizes[level + 1 :])
   return np.arange(hierarchy.num_leaves) // below

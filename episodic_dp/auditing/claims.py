@@ -19,11 +19,11 @@ from episodic_dp.output import plotting
 from episodic_dp.output import tables
 from episodic_dp.plan import stages
 
-_POINTS = 7  # The most points on the axis of steps.
-_LEAST = 20_000  # Simulated runs, from which thresholds come.
+_POINTS = 7  # Most points on the axis of steps.
+_LEAST = 20_000  # Fewest simulated runs for choosing thresholds.
 
 Audited = tuple[canaries.Canary, dict[int, accounting.Guarantee]]
-"""A canary of a level, and the claim after some numbers of steps, rising."""
+"""A canary of a level, and its claim after each of some numbers of steps."""
 
 
 def audit(
@@ -39,13 +39,13 @@ def audit(
   """Attack the claims of a release; return plain data.
 
   Args:
-    release: whose claims are attacked.
-    level: the one to audit; None for all that can be.
-    steps: of each run.
-    runs: with the record, and as many without it.
-    delta: at which both epsilons are stated.
-    confidence: with which all measured bounds of the last step hold together.
-    seed: of the runs' keys.
+    release: the release that makes the claims.
+    level: the level to audit; None for all that can be audited.
+    steps: number of steps of each run.
+    runs: number of runs with the record, and of runs without it.
+    delta: delta of both epsilons.
+    confidence: joint confidence of all measured bounds of the last step.
+    seed: seed of the runs' keys.
 
   Returns:
     The arguments, "stages", "clip_unit", "noise_multiplier", "holds",
@@ -98,7 +98,7 @@ def audit(
 def _prepare(
     release: plan_lib.Release, level: str, steps: int, delta: float
 ) -> Audited:
-  """Make the canary and the claims of a level, before anything is run."""
+  """Make the canary and the claims of a level before anything runs."""
   claims = {
       t: accounting.guarantee(release, steps=t, delta=delta, level=level)
       for t in _grid(release.plan, steps)
@@ -115,7 +115,7 @@ def _prepare(
 
 
 def _grid(plan: plan_lib.SamplingPlan, steps: int) -> list[int]:
-  """Choose numbers of steps, even on a log axis, in whole passes if any."""
+  """Choose numbers of steps, evenly on a log axis, in whole passes if any."""
   unit = 1
   first = plan.stages[0]
   if isinstance(first, plan_lib.RandomAllocation):
@@ -132,12 +132,12 @@ def _grid(plan: plan_lib.SamplingPlan, steps: int) -> list[int]:
 def _check_runs(
     level: str, claim: float, runs: int, delta: float, confidence: float
 ) -> None:
-  """Refuse an audit that could not find the claim to be wrong."""
+  """Refuse an audit that could not refute the claim."""
   most = bounds.most_epsilon(runs, delta, confidence)
   if most <= claim:
     raise ValueError(
         f"--runs={runs} can show at most epsilon {most:.3g} at delta={delta:g},"
-        f" and level '{level}' claims {report.rounded_up(claim)}, so that this"
+        f" but level '{level}' claims {report.rounded_up(claim)}, so this"
         " audit could not fail: use more --runs, fewer --steps or more noise"
     )
 
@@ -152,7 +152,7 @@ def measure(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> dict[int, bounds.Bound]:
-  """Bound epsilon after each number of steps, at thresholds fixed before."""
+  """Bound epsilon after each number of steps, with thresholds fixed before."""
   most, law = max(steps), attack.count_law(canary)
   simulated = max(runs, _LEAST)
   expected = attack.simulate(law, runs=simulated, steps=most, seed=seed)
@@ -203,7 +203,7 @@ def _row(
 
 
 def table(result: dict[str, Any]) -> str:
-  """Write the result of `audit` as a table, with its assumptions."""
+  """Format the result of `audit` as a table, with its assumptions."""
   header = (
       "level", "claimed", "measured", "share", "delta", "confidence",
       "direction", "neighbours",
@@ -229,10 +229,10 @@ def table(result: dict[str, Any]) -> str:
       "",
       tables.text(header, rows),
       "",
-      "claimed: epsilon by the accountant, at most;",
-      f"measured: epsilon by {result['runs']} runs with a worst-case record, as"
-      " many without, at least;",
-      "all measured ones hold together at the confidence.",
+      "claimed: upper bound on epsilon by the accountant;",
+      f"measured: lower bound on epsilon by {result['runs']} runs with a"
+      " worst-case record and the same number without;",
+      "all measured bounds hold together at the confidence.",
       "",
       "Attacked in place of the whole, at the same rates and distances:",
       *(f"  {row['level']}: {row['attacked']}" for row in result["levels"]),
@@ -245,7 +245,7 @@ def table(result: dict[str, Any]) -> str:
 
 
 def verdict(result: dict[str, Any]) -> str | None:
-  """Return one sentence where a claim is refuted, else None."""
+  """Return one sentence if a claim is refuted, else None."""
   return "; ".join(
       f"the claim for level '{row['level']}' is refuted: epsilon is at least"
       f" {row['measured']:.4g} at delta {result['delta']:g} (confidence"
@@ -257,7 +257,7 @@ def verdict(result: dict[str, Any]) -> str | None:
 
 @plotting.styled
 def draw(result: dict[str, Any]) -> plotting.Figure:
-  """Draw claimed and measured epsilon over the steps, a panel per level."""
+  """Plot claimed and measured epsilon over the steps, a panel per level."""
   rows = result["levels"]
   figure = plotting.figure(4.4, width=1.2 + 4.2 * len(rows))
   figure.suptitle(

@@ -13,19 +13,19 @@ def miniature(release: plan_lib.Release, level: str) -> plan_lib.Release:
   """Make a smaller population with the same guarantee, step for step.
 
   A guarantee depends on rates and distances, not on the number of primary
-  units: `Poisson(0.02)` costs one of 3 participants as much as one of 8000, and
-  `FixedSize(4)` of 1000 as much as `FixedSize(1)` of 250. The rates and
-  distances of both are compared; where they differ the release is returned
+  units: `Poisson(0.02)` costs one of 3 participants the same as one of 8000,
+  and `FixedSize(4)` of 1000 the same as `FixedSize(1)` of 250. The rates and
+  distances of both are compared; if they differ, the release is returned
   unchanged. A ragged hierarchy becomes a regular one, with the sizes on the
-  path to a unit that is sampled most often.
+  path of a unit with the highest sampling rate.
 
   Args:
-    release: of a hierarchy that may be ragged; noise is needed.
+    release: a release with noise; its hierarchy may be ragged.
     level: the privacy unit.
 
   Raises:
-    PlanError: a ragged hierarchy with no unit whose rates and distances a
-      regular one has.
+    PlanError: no regular hierarchy has the rates and distances of a unit of the
+      ragged one.
   """
   hierarchy, plan = release.hierarchy, release.plan
   known = set(accounting.unit_profiles(release, level))

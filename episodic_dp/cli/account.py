@@ -1,27 +1,27 @@
-"""The guarantees of a config, without running it and without JAX.
+"""Print the guarantees of a config, without running it and without JAX.
 
   episodic-dp account --config=glyphs
   episodic-dp account --config=omniglot \\
       --config.steps=1000 --config.delta=1e-7 --format=json
 
-One guarantee is printed for every level of the hierarchy that has one, with the
-rate and distance that it rests on and the sentences that it assumes; levels
-without a guarantee say why.
+The command prints one guarantee for every level of the hierarchy that has one,
+with its rate, its distance and its assumptions. For the other levels it prints
+why they have none.
 
-Epsilon over delta for every level, as a picture and as JSON:
+Plot epsilon over delta for every level, and write it as JSON:
 
   episodic-dp account --config=glyphs --sweep=delta --out=DIR
 
 --statement=FILE writes the privacy statement of the config, the JSON that
 `episodic-dp verify FILE` computes again.
 
-Beyond one record, for k units of each level that are added or removed together:
+Account for k units of each level that are added or removed together:
 
   episodic-dp account --config=glyphs --group=5
 
-Several runs on the same people, by their work directories (or statements, or
-ledgers as JSON), have one epsilon for every level at which their units are the
-same:
+Account for several runs on the same people, given by their work directories (or
+statements, or ledgers as JSON). They have one epsilon for every level at which
+their units are the same:
 
   episodic-dp account --ledger=WORKDIR,WORKDIR
 """
@@ -46,7 +46,7 @@ def define_flags() -> None:
   shared_flags.define_data(download=False)
   shared_flags.define_format()
   flags.DEFINE_enum(
-      "sweep", None, ["delta"], "Draw epsilon over this, for every level."
+      "sweep", None, ["delta"], "Plot epsilon over this, for every level."
   )
   shared_flags.define_out(
       "Folder for sweep_delta.png and sweep_delta.json.", "runs/sweeps"
@@ -65,14 +65,14 @@ def define_flags() -> None:
   flags.DEFINE_list(
       "same_level",
       [],
-      "Levels whose units are the same in all of --ledger, where their trees"
+      "Levels whose units are the same in all of --ledger, if their trees"
       " differ.",
   )
   flags.DEFINE_float(
-      "delta", None, "Of --ledger, where the statements' own is not wanted."
+      "delta", None, "With --ledger: delta, instead of the statements' own."
   )
   flags.DEFINE_integer(
-      "group", 1, "How many units are added or removed together.", 1
+      "group", 1, "Number of units that are added or removed together.", 1
   )
 
 
@@ -80,8 +80,8 @@ def main(values: flags.FlagValues) -> None:
   """Print the guarantees; write the statement and the curves."""
   if bool(values.ledger) == (values.config is not None):
     app.fail(
-        "give --config=NAME for what a config costs, or --ledger=DIR,DIR for"
-        " what several runs cost together"
+        "give --config=NAME for the cost of a config, or --ledger=DIR,DIR for"
+        " the cost of several runs together"
     )
   of_config = ("sweep", "out", "statement", "data_dir")
   for name in of_config if values.ledger else ("delta", "same_level"):
@@ -97,7 +97,7 @@ def main(values: flags.FlagValues) -> None:
 
 
 def _account_ledgers(values: flags.FlagValues) -> None:
-  """Print the guarantees of --ledger together."""
+  """Print the guarantees of the runs in --ledger together."""
   with phases.phase("composing the runs"):
     result = costs.account_runs(
         values.ledger,

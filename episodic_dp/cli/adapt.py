@@ -3,18 +3,18 @@
   episodic-dp adapt --model=DIR --support=FOLDER --query=FOLDER --out=OUT \\
       [--invert]
 
-DIR is a folder that episodic-dp export wrote: it is compared with its digests,
-and its privacy statement is computed again. --support holds a folder of images
-for each class, of any number. --query holds images, or folders of the same
-names: then the share of right predictions is printed, with a 95 % interval.
-Images of any format and size are read as those of a training run with own data.
+DIR is a folder that episodic-dp export wrote. It is compared with its digests,
+and its privacy statement is computed again. --support holds one folder of
+images for each class. --query holds images, or folders of the same names; then
+the share of correct predictions is printed, with a 95 % interval. Images of any
+format and size are read as in a training run with own data.
 
-Writes OUT/predictions.csv: a line for each image, with the probability of every
-class. Where classes are known, the table has a column for each class that was
-predicted.
+The command writes OUT/predictions.csv: a line for each image, with the
+probability of every class. If classes are known, the printed table has a column
+for each class that was predicted.
 
-The guarantee of the model covers the data that it was trained on. Nothing
-protects the images that are given here from anyone who sees the results.
+The model's guarantee covers the data that it was trained on. These images are
+not protected from anyone who sees the results.
 """
 
 
@@ -35,7 +35,7 @@ def define_flags() -> None:
       "model", None, "Folder of an exported model.", required=True
   )
   flags.DEFINE_string(
-      "support", None, "Folder of a folder of images for each class.",
+      "support", None, "Folder with a folder of images for each class.",
       required=True,
   )
   flags.DEFINE_string(

@@ -1,8 +1,8 @@
-"""Run a main so that its user sees one sentence where they can help.
+"""Run a main function with one-sentence errors for its user.
 
-Errors that the library raises on purpose (a plan that is unsound, a file that
-is missing, a work directory of another run), and those of the operating system,
-end the program with one sentence and exit status 1. Anything else is a bug and
+The library raises some errors on purpose (an unsound plan, a missing file, the
+work directory of another run). These, and errors of the operating system, end
+the program with one sentence and exit status 1. Any other error is a bug and
 keeps its traceback.
 """
 
@@ -26,7 +26,7 @@ from episodic_dp.cli import exit_status
 from episodic_dp.cli import interrupts
 from episodic_dp.output import quoting
 
-CACHE = "EPISODIC_DP_CACHE"  # The environment variable of a folder, or "off".
+CACHE = "EPISODIC_DP_CACHE"  # Environment variable: a folder, or "off".
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _OURS = tuple(_ROOT / n for n in ("episodic_dp", "experiments", "launch"))
 
@@ -40,10 +40,10 @@ def run(
   """Run `absl.app.run` with one-sentence errors.
 
   Args:
-    main: takes the program's name and the arguments that are no flags.
+    main: takes the program's name and its positional arguments.
     argv: the program and its arguments; None for those of the process, whose
       signals are handled from here on.
-    arguments: the most arguments of `main` that are no flags.
+    arguments: the largest number of positional arguments.
   """
 
   def checked(argv: Sequence[str]) -> None:
@@ -79,14 +79,14 @@ def fail(sentence: str) -> NoReturn:
 def parse_flags(
     argv: Sequence[str], values: flags.FlagValues = flags.FLAGS
 ) -> list[str]:
-  """Parse flags; a mistake in them ends the program in one sentence.
+  """Parse flags; an invalid flag ends the program with one sentence.
 
   Args:
     argv: the program and its arguments.
-    values: where the flags are defined.
+    values: the flag values that define the flags.
 
   Returns:
-    The program and the arguments that are no flags.
+    The program and its positional arguments.
   """
   # --config.steps=3 is the value steps=3 of a flag.
   fields = [re.sub(r"^--?config\.", "--config.FIELD=", a) for a in argv[1:]]
@@ -99,7 +99,7 @@ def parse_flags(
       text = f"the flag {missing[1]} is missing"
     return fail(f"{text} (--help lists the flags)")
   for name in values:
-    # An empty name of a file would be the folder that the command runs in.
+    # An empty file name would be the folder in which the command runs.
     flag = values[name]
     given = flag.value if isinstance(flag.value, list) else [flag.value]
     if flag.present and "." not in name and (not given or "" in given):
@@ -111,33 +111,33 @@ def parse_flags(
 
 
 def is_required(flag: flags.Flag) -> bool:
-  """Return whether a command has nothing to do without this flag."""
+  """Return whether a command needs this flag."""
   return any(not validator.checker(None) for validator in flag.validators)
 
 
 @contextlib.contextmanager
 def until_unread() -> Iterator[None]:
-  """End the program where nobody reads its output, as behind `| head`."""
+  """End the program if nobody reads its output, as behind `| head`."""
   try:
     yield
     sys.stdout.flush()
   except BrokenPipeError:
-    # Python would complain about the rest of the output when it ends.
+    # Otherwise Python would report the remaining output when it ends.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(exit_status.ERROR)
 
 
 def sentence(error: BaseException) -> str | None:
-  """Return the text of an error that a user can mend; None for a bug.
+  """Return the text of an error that a user can fix; None for a bug.
 
-  The library's own errors, those of the operating system, and a ValueError that
-  the library's own code raises are for the user: a ValueError out of NumPy is a
-  bug.
+  These are the library's own errors, those of the operating system, and a
+  ValueError that the library's own code raises. A ValueError raised by NumPy is
+  a bug.
   """
   ours = (errors.PlanError, errors.UnsoundPlanError, errors.RunError, OSError)
   if isinstance(error, ours) or _is_raised_here(error):
     return str(error) or type(error).__name__
-  # By its name: a command that only accounts never imports JAX.
+  # By name: a command that only accounts never imports JAX.
   of_jax = type(error).__name__ == "JaxRuntimeError"
   if isinstance(error, MemoryError) or (
       of_jax and "RESOURCE_EXHAUSTED" in str(error)
@@ -145,7 +145,7 @@ def sentence(error: BaseException) -> str | None:
     return (
         "there is not enough memory, of this machine or of its device: end"
         " other programs, set a smaller --config.compute.microbatch_size, or"
-        " leave the images on the host with --config.compute.resident=False"
+        " keep the images on the host with --config.compute.resident=False"
     )
   return None
 
@@ -159,33 +159,33 @@ def _is_raised_here(error: BaseException) -> bool:
 
 
 def _own_lines(record: std_logging.LogRecord) -> bool:
-  """Return whether a log record is ours, put on one line, or an error.
+  """Return whether a log record is ours, or an error; put ours on one line.
 
-  Orbax and asyncio, on which it runs, raise their errors, and print them with a
-  trace for each array of a checkpoint too.
+  Orbax, and asyncio below it, raise their errors, and also print them with a
+  trace for each array of a checkpoint.
   """
   where = pathlib.Path(record.pathname)
   if record.name == "asyncio" or "orbax" in where.parts:
     return False
   ours = any(where.is_relative_to(folder) for folder in _OURS)
-  if ours:  # Names in it may hold anything, such as the end of the line.
+  if ours:  # Names in it may hold any character, such as a line break.
     record.msg = quoting.printable(record.getMessage())
     record.args = None
   return ours or record.levelno >= std_logging.ERROR
 
 
 def _keep_compiled_programs() -> None:
-  """Let JAX read programs that earlier commands compiled, from a folder.
+  """Let JAX read compiled programs of earlier commands from a folder.
 
   The folder is that of the environment variable EPISODIC_DP_CACHE, by default
-  ~/.cache/episodic_dp; "off" keeps none. A folder that JAX was given already
-  (JAX_COMPILATION_CACHE_DIR) stays.
+  ~/.cache/episodic_dp; "off" keeps none. A folder that is already set in JAX
+  (JAX_COMPILATION_CACHE_DIR) is kept.
   """
   wanted = os.environ.get(CACHE) or "~/.cache/episodic_dp"
   name = "jax_compilation_cache_dir"
   if wanted == "off" or os.environ.get(name.upper()):
     return
-  # Programs are for one processor, and homes are shared between machines.
+  # Programs are for one processor, but homes are shared between machines.
   folder = str(pathlib.Path(wanted).expanduser() / platform.node())
   os.environ[name.upper()] = folder
   jax = sys.modules.get("jax")

@@ -5,16 +5,16 @@
       --level=participant --steps=50 --runs=100000 --out=DIR
 
 The accountant bounds epsilon from above; an attack bounds it from below.
-Thousands of small runs are made with the config's own sampling plan, clipping
-and noise, half of them on data with one worst-case record and half without it,
-and an attacker who knows all but that guesses the half of each run. A measured
-epsilon above the claimed one refutes the claim: the exit status is 1. A
-measured epsilon far below may also mean that something hides a leak.
+Thousands of small runs use the config's own sampling plan, clipping and noise,
+half of them on data with one worst-case record and half without it. An attacker
+who knows everything else guesses the half of each run. A measured epsilon above
+the claimed one refutes the claim: the exit status is 1. A measured epsilon far
+below it may also mean that something hides a leak.
 
-The population is made smaller where its rates and distances, and so the claim,
-stay the same. Delta is 0.01 and not that of the config: N runs can show nothing
-at a delta far below 1 / N, so the claim is computed again for it. Written are
-DIR/audit.json and DIR/audit.png, both curves over the steps.
+The population is reduced if its rates and distances, and so the claim, stay the
+same. Delta is 0.01 instead of the config's: N runs cannot test a delta far
+below 1 / N. The claim is computed again for this delta. The command writes
+DIR/audit.json and DIR/audit.png, which shows both curves over the steps.
 """
 
 import pathlib
@@ -49,11 +49,11 @@ def define_flags() -> None:
 
 
 def main(values: flags.FlagValues) -> None:
-  """Attack, write the results, and fail where a claim is refuted."""
+  """Attack, write the results, and fail if a claim is refuted."""
   config = shared_flags.run_config(values)
   release = config.release
   if values.level is not None:
-    release.hierarchy.level_index(values.level)  # PlanError names the levels.
+    release.hierarchy.level_index(values.level)  # PlanError for unknown levels.
   files.check_folder(values.out)
   devices.log_devices()
   result = claims.audit(

@@ -6,14 +6,14 @@
   episodic-dp calibrate --config=omniglot --epsilon=0.5 \\
       --config.delta=1e-7 --solve=tasks --format=json
 
-All but one number of the config is kept. Printed are the least noise, or the
-most steps or tasks per step, with which the guarantee of a level is within
-epsilon, and the flag that gives it to episodic-dp train:
+The command changes one number of the config. It prints the least noise, or the
+most steps or tasks per step, for which the guarantee of a level is within
+epsilon, and the flag that sets it for episodic-dp train:
 
   noise_multiplier 0.72818 spends epsilon 2.991 of 3 for a participant (delta
   1e-05) at 60 steps: --config.mechanism.noise_multiplier=0.72818
 
-Neither data nor JAX are needed; of your own data the sizes are listed.
+Neither data nor JAX are needed; for your own data only the sizes are listed.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ def define_flags() -> None:
       "solve",
       "noise_multiplier",
       solving.SOLVERS,
-      "The number that is changed; tasks are those of a step.",
+      "The number to change; tasks are those of a step.",
   )
 
 

@@ -1,4 +1,4 @@
-"""The commands of `episodic-dp`, and the choice of one by its name."""
+"""The commands of `episodic-dp`, selected by name."""
 
 from collections.abc import Iterable, Sequence
 import importlib
@@ -21,24 +21,24 @@ _WIDTH = 80
 COMMANDS = {
     "train": "train with differential privacy, or resume a run",
     "evaluate": "measure a run on its test tasks",
-    "account": "say what a config costs, and draw curves of epsilon",
+    "account": "compute the epsilon of a config or of several runs",
     "verify": "compute a privacy statement again",
     "calibrate": "find the noise, steps or tasks for an epsilon",
     "plan": "propose tasks, steps and noise for an epsilon",
-    "inspect": "draw what a plan samples, before any training",
+    "inspect": "plot what a plan samples, before any training",
     "pvi": "learn one posterior from many clients, privately",
     "audit": "attack a config's guarantees",
     "membership": "attack trained runs: who took part in them",
-    "compare": "set trained runs side by side",
+    "compare": "compare trained runs",
     "export": "write a run as a folder that others can load",
     "adapt": "classify your own folder with an exported model",
 }
-# Most arguments that are no flags.
+# Largest numbers of positional arguments.
 _ARGUMENTS = {"verify": 1, "compare": sys.maxsize}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  """Run the command that the first argument names.
+  """Run the command named by the first argument.
 
   Args:
     argv: the program and its arguments; None for those of the process.
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> None:
   if name not in COMMANDS:
     app.fail(
         f"'{name}' is not a command: use one of {', '.join(COMMANDS)}"
-        " (episodic-dp --help says what they do)"
+        " (episodic-dp --help describes them)"
     )
   command = module(name)
   own = define_flags(command)
@@ -74,7 +74,7 @@ def module(name: str) -> ModuleType:
 
 
 def define_flags(command: ModuleType) -> list[str]:
-  """Define the flags of a command in `absl.flags.FLAGS`; return names."""
+  """Define the flags of a command in `absl.flags.FLAGS`; return their names."""
   before = set(flags.FLAGS)
   command.define_flags()
   return [name for name in flags.FLAGS if name not in before]
@@ -90,13 +90,13 @@ def overview() -> str:
       "",
       *(f"  {name:<{width}}  {purpose}" for name, purpose in COMMANDS.items()),
       "",
-      "To begin with, two minutes on data that are built in:",
+      "Start with the built-in data, which takes two minutes:",
       "  episodic-dp account --config=glyphs",
       "  episodic-dp train --config=glyphs --workdir=runs/mine",
       "  episodic-dp evaluate --workdir=runs/mine",
       "",
       "episodic-dp COMMAND --help explains a command and lists its flags;",
-      "episodic-dp --version says which version this is.",
+      "episodic-dp --version prints the version.",
   ])
 
 
@@ -104,9 +104,9 @@ def explanation(command: ModuleType, names: Sequence[str]) -> str:
   """Return the text of `episodic-dp COMMAND --help`.
 
   Args:
-    command: its module, whose docstring comes first; the fields of its CONFIG,
-      where it has one, come last.
-    names: its flags.
+    command: its module. The docstring comes first, and the fields of its
+      CONFIG, if it has one, come last.
+    names: names of its flags.
   """
   lines = [(command.__doc__ or "").strip(), "", "flags:"]
   lines += flag_lines(flags.FLAGS[name] for name in sorted(names))
@@ -114,11 +114,11 @@ def explanation(command: ModuleType, names: Sequence[str]) -> str:
   if kind is not None:
     lines += ["", "fields of a config, for --config.FIELD=VALUE:"]
     lines += reference.lines(kind, _WIDTH)
-  return "\n".join([*lines, "", "--helpfull lists those of libraries, too."])
+  return "\n".join([*lines, "", "--helpfull lists the flags of libraries too."])
 
 
 def flag_lines(shown: Iterable[flags.Flag]) -> list[str]:
-  """Return the lines of a command's help about flags."""
+  """Return the lines of a command's help for flags."""
   lines = []
   for flag in shown:
     default = flag.default

@@ -1,20 +1,19 @@
-"""Set trained runs side by side: scores, epsilon and steps.
+"""Compare trained runs: scores, epsilon and steps.
 
   episodic-dp compare RUN RUN ... [--format=table|json]
   episodic-dp compare SWEEP
 
-Each RUN is a work directory of episodic-dp train, or a folder that holds some,
-as a sweep makes them. Nothing is computed anew: the last validation comes from
-metrics.jsonl, the score on test tasks (last checkpoint and ensemble) from
-evaluation.json where episodic-dp evaluate has written one, and epsilon and
-delta of every level from guarantee.json. A run that is not finished is listed
-with the steps that it has done; its epsilon is that of all its steps until it
-ends.
+Each RUN is a work directory of episodic-dp train, or a folder of several, as
+from a sweep. Nothing is computed again. The last validation score comes from
+metrics.jsonl. The scores on test tasks (last checkpoint and ensemble) come from
+evaluation.json, if episodic-dp evaluate has written it. Epsilon and delta of
+every level come from guarantee.json. An unfinished run is listed with the steps
+it has done; until it ends, its epsilon is that of all its steps.
 
-Finished runs that differ only in their keys (config.seed, private_seed, and the
-devices that they ran on) have one more row: the mean, with the 95 % interval of
-Student's t over the runs, and the largest epsilon. Runs on data of different
-trees are never averaged.
+Finished runs that differ only in their keys (config.seed, private_seed, and
+their devices) have one more row: the mean, with the 95 % interval of Student's
+t over the runs, and the largest epsilon. Runs on data with different trees are
+never averaged.
 """
 
 from absl import flags
@@ -26,7 +25,7 @@ from episodic_dp.cli import shared_flags
 
 
 def main(values: flags.FlagValues, *paths: str) -> None:
-  """Print the runs that the arguments name."""
+  """Print the runs named by the arguments."""
   if not paths:
     raise errors.RunError(
         "no run is given: name work directories, as in episodic-dp compare"
@@ -37,5 +36,5 @@ def main(values: flags.FlagValues, *paths: str) -> None:
 
 
 def define_flags() -> None:
-  """Define how the result is printed."""
+  """Define the format of the output."""
   shared_flags.define_format()

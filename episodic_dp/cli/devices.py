@@ -12,11 +12,11 @@ from episodic_dp.cli import app
 from episodic_dp.cli import exit_status
 from episodic_dp.cli import interrupts
 
-HEARTBEAT_SECONDS = 30  # Of silence, after which a process counts as lost.
+HEARTBEAT_SECONDS = 30  # A process that is silent for longer counts as lost.
 
 
 def log_devices() -> None:
-  """Log where the program computes."""
+  """Log the devices that the program uses."""
   # Lazy import: a command that only accounts runs without JAX.
   import jax
 
@@ -33,19 +33,19 @@ def log_devices() -> None:
 def join(
     coordinator: str | None, num_processes: int | None, process_id: int | None
 ) -> None:
-  """Make this program one of several that train together, where it is one.
+  """Make this program one of several that train together, if it is one.
 
-  A program that is alone takes every core of its CPU for a device.
+  A single program uses every core of its CPU as a device.
 
   Args:
-    coordinator: HOST:PORT of process 0, with the numbers below; "auto" where
-      JAX knows the cluster (TPU, SLURM, Open MPI, ...); None for one process,
+    coordinator: HOST:PORT of process 0, with the numbers below; "auto" if JAX
+      knows the cluster (TPU, SLURM, Open MPI, ...); None for one process,
       unless `srun` or `mpirun` started several.
-    num_processes: how many there are.
-    process_id: the number of this one, from 0.
+    num_processes: number of processes.
+    process_id: the number of this process, from 0.
 
   Raises:
-    ValueError: flags that do not go together, or processes that do not meet.
+    ValueError: the flags contradict one another, or processes do not connect.
   """
   named = coordinator not in (None, "auto")
   given = [n for n in (process_id, num_processes) if n is not None]
@@ -58,7 +58,8 @@ def join(
         " --coordinator=localhost:9999 --num_processes=2 --process_id=1, with"
         " a number below that of the processes"
     )
-  # Of a step of srun, not of the allocation: its batch script is one process.
+  # SLURM's variables of a step, not of the allocation, whose batch script is
+  # one process.
   counts = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
   if coordinator is None and not any(
       os.environ.get(name, "1") != "1" for name in counts
@@ -71,7 +72,7 @@ def join(
   # Lazy import: as above.
   import jax
 
-  # The handler of JAX's preemption service would take the place of ours.
+  # The handler of JAX's preemption service would replace ours.
   jax.config.update("jax_enable_preemption_service", False)
   jax.distributed.initialize(
       None if coordinator == "auto" else coordinator,
@@ -85,8 +86,8 @@ def join(
 def leaving() -> Iterator[None]:
   """End one of several processes at once if it fails or loses another.
 
-  The usual end of JAX would wait for the others, which may wait for this one;
-  they notice its end within `HEARTBEAT_SECONDS`.
+  JAX's usual exit would wait for the others, which may be waiting for this one.
+  They notice the end within `HEARTBEAT_SECONDS`.
   """
   try:
     yield
@@ -99,13 +100,13 @@ def leaving() -> Iterator[None]:
     sentence = app.sentence(e)
     if sentence is not None:
       interrupts.leave(exit_status.ERROR, f"error: {sentence}")
-    # XLA's errors begin with their kind, of whatever type they are.
+    # The text of XLA's errors starts with their kind, whatever their type.
     if isinstance(e, jax.errors.JaxRuntimeError) or re.match(
         "[A-Z_]+: ", str(e)
     ):
       interrupts.leave(
           exit_status.REQUEUE,
-          "another process of this run was lost, or its machine: run the same"
+          "another process of this run, or its machine, was lost: run the same"
           " commands again; the run resumes from its last checkpoint",
       )
     traceback.print_exc()

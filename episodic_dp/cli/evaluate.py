@@ -2,11 +2,11 @@
 
   episodic-dp evaluate --workdir=DIR [--data_dir=DIR]
 
-Tests the last checkpoint, and the ensemble of the five checkpoints that did
-best on public validation tasks (each adapts on its own; their softmax outputs
-or predictions are averaged), with 95 % intervals. The test tasks come from a
-public seed: every run of a config is measured on the same ones. Prints a table
-and writes DIR/evaluation.json.
+The command tests the last checkpoint, and the ensemble of the five checkpoints
+that are best on public validation tasks (each adapts separately; their softmax
+outputs or predictions are averaged), with 95 % intervals. The test tasks come
+from a public seed, so every run of a config is measured on the same tasks. The
+command prints a table and writes DIR/evaluation.json.
 """
 
 from absl import flags

@@ -7,8 +7,8 @@ MODEL holds the weights, model.json (network, learner, preprocessing), the
 privacy statement, a model card with the accuracy of episodic-dp evaluate, and
 the digest of every file. It holds nothing private: no key, no name of a class
 or a file. `episodic-dp adapt` and `episodic_dp.export.Predictor` load it, and
-execute nothing that is in it. A run without a guarantee is exported with
---without_guarantee only, and its card says so.
+execute nothing in it. A run without a guarantee is exported only with
+--without_guarantee, and its card says so.
 """
 
 from absl import flags
@@ -26,7 +26,7 @@ def define_flags() -> None:
       "checkpoint",
       "last",
       writing.CHOICES,
-      "Which: the last, the best on public validation tasks, or up to five of"
+      "The last, the best on public validation tasks, or up to five of"
       " the best together.",
   )
   flags.DEFINE_bool(

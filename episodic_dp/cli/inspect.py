@@ -3,10 +3,10 @@
   episodic-dp inspect --config=glyphs --out=runs/inspect
   episodic-dp inspect --config=omniglot --data_dir=DATA --out=DIR
 
-Prints the table of episodic-dp account and writes DIR/inspect.png: how each
-level is sampled and its epsilon, above some tasks of the public validation
-split where the data are at hand. The rest needs the config alone (of your own
-data, the sizes that are listed in --data_dir).
+The command prints the table of episodic-dp account and writes DIR/inspect.png:
+the sampling of each level and its epsilon, with some tasks of the public
+validation split if the data are available. Everything else needs only the
+config (for your own data, the sizes listed in --data_dir).
 """
 
 import pathlib

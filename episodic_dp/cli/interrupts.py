@@ -1,13 +1,14 @@
-"""Signals end a command with one line and a status, from its first moment on.
+"""Signals end a command with one line and a status, from its start.
 
-Imports, reading of data and compiling have nothing to save, so that a signal
-ends them at once: files are replaced whole, and are whole after any kill. While
-a run takes steps it handles signals itself (`training.stopping`) and saves.
-Native code does not return to Python for minutes, and Python code may turn a
-KeyboardInterrupt into anything, so nothing is raised. Python writes each signal
-to a pipe as it arrives, and a thread that reads the pipe ends the process.
+Imports, reading of data and compiling have nothing to save, so a signal ends
+them at once. Files are replaced in one operation, and are valid after any kill.
+While a run takes steps it handles signals itself (`training.stopping`) and
+saves. Native code may not return to Python for minutes, and Python code may
+convert a KeyboardInterrupt into any error, so nothing is raised. Python writes
+each signal to a pipe as it arrives, and a thread that reads the pipe ends the
+process.
 
-Only the standard library is imported here, since it comes before all else.
+Only the standard library is imported here, since this module is imported first.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ from typing import NoReturn
 
 from episodic_dp.cli import exit_status
 
-BEGAN = time.monotonic()  # The process, but for tens of milliseconds.
+BEGAN = time.monotonic()  # The start of the process, within about 50 ms.
 
 _ENDS: dict[int, tuple[int, str]] = {
     signal.SIGINT: (exit_status.INTERRUPTED, "Ctrl-C"),
@@ -46,7 +47,7 @@ def install() -> None:
 
 
 def ignore() -> None:
-  """Ignore signals from here on: everything is done."""
+  """Ignore signals from here on: the command has finished."""
   for number in _ENDS:
     if signal.getsignal(number) is _handle:
       signal.signal(number, signal.SIG_IGN)
@@ -57,7 +58,7 @@ def leave(status: int, line: str) -> NoReturn:
 
   Args:
     status: exit status.
-    line: for the error stream; nothing where it is empty.
+    line: line for the error stream, or "".
   """
   # Below Python's streams: the main thread may be writing to them.
   if line:
@@ -83,7 +84,7 @@ def _watch(pipe: int) -> None:
         status, name = _ENDS[number]
         leave(
             status,
-            f"stopped by {name}: the same command begins again, from its last"
-            " checkpoint where it has saved one",
+            f"stopped by {name}: the same command starts again, from its last"
+            " checkpoint if it has saved one",
         )
       again = True

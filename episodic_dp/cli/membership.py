@@ -3,25 +3,25 @@
   episodic-dp membership --read_private_training_data \\
       --workdir=DIR [--workdir_other=DIR ...] [--out=DIR]
 
-DIR is a folder of episodic-dp train, or in a checkout of `make train`, whose
-private and plain run are attacked side by side. The attacker adapts the last
-checkpoint to somebody's support examples and calls them a member where the loss
-on their query examples is small (`episodic_dp.analysis.membership_attack`):
-once for each participant, by the mean over several tasks, and once for each
-single example. Members are the first participants of the training data; the
-others are held-out participants, of the test split (of the built-in data as
-many as are asked for).
+DIR is a folder of episodic-dp train or (in a checkout) of `make train`, whose
+private and plain run are attacked together. The attacker adapts the last
+checkpoint to a person's support examples, and calls them a member if the loss
+on their query examples is small (`episodic_dp.analysis.membership_attack`).
+This is done once for each participant, by the mean over several tasks, and once
+for each single example. Members are the first participants of the training
+data. The others are held-out participants of the test split (any number of them
+for the built-in data).
 
-Writes membership.json, membership.md and membership.png: the rates of true
-positives at small rates of false ones with 95 % intervals, the area under the
-curve, and the most that the run's (epsilon, delta) allows. For examples that is
-the participant's guarantee, since an example that was not trained on comes with
-a participant who was not either.
+The command writes membership.json, membership.md and membership.png: the rates
+of true positives at small rates of false ones with 95 % intervals, the area
+under the curve, and the most that the run's (epsilon, delta) allows. For
+examples that is the participant's guarantee, since an example outside the
+training data comes with a participant outside it.
 
-This reads the private training data, and no noise protects what it writes:
-hence the flag, and hence the place, the private/ folder of the first run, which
-is for the data holder's eyes. With --out it goes elsewhere; that is for runs on
-data that are public anyway.
+The attack reads the private training data, and no noise protects its results.
+Therefore it needs the flag, and by default it writes to the private/ folder of
+the first run, which only the data holder should read. --out writes elsewhere;
+use it for runs on public data.
 """
 
 
@@ -39,8 +39,8 @@ def main(values: flags.FlagValues) -> None:
   if not values.read_private_training_data:
     raise ValueError(
         "this attack reads the private training data, and no noise protects"
-        " what it writes: say --read_private_training_data if they are yours to"
-        " read"
+        " its results: give --read_private_training_data if you may read these"
+        " data"
     )
   devices.log_devices()
   runs = membership_attack.find([values.workdir, *values.workdir_other])
@@ -59,11 +59,11 @@ def main(values: flags.FlagValues) -> None:
       workdir_lib.key_path(values.workdir).parent
   )
   path = membership_attack.write(results, out, _command(values))
-  print(f"{path} is made of private training data, and nothing protects it")
+  print(f"{path} was computed from private training data without protection")
 
 
 def _command(values: flags.FlagValues) -> str:
-  """Write the command, with DIR for the folders."""
+  """Return the command, with DIR in place of the folders."""
   parts = ["episodic-dp membership --read_private_training_data --workdir=DIR"]
   parts += ["--workdir_other=DIR"] * len(values.workdir_other)
   parts += [
@@ -83,7 +83,7 @@ def define_flags() -> None:
   flags.DEFINE_bool(
       "read_private_training_data",
       False,
-      "Yes, read the private training data: nothing protects the results.",
+      "Read the private training data; the results are not protected.",
   )
   shared_flags.define_out(
       "Folder of the results; by default WORKDIR/private."
@@ -92,9 +92,9 @@ def define_flags() -> None:
   flags.DEFINE_integer(
       "participants",
       4000,
-      "How many members, and how many others, are attacked at most.",
+      "Largest number of members, and of others, to attack.",
       lower_bound=2,
   )
   flags.DEFINE_integer(
-      "tasks", 8, "Tasks of each, on average, whose losses are averaged.", 1
+      "tasks", 8, "Average tasks of each, whose losses are averaged.", 1
   )

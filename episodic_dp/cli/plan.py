@@ -4,13 +4,14 @@
   episodic-dp plan --config=omniglot --epsilon=0.5 --data_dir=DATA \\
       --format=json
 
-The config names the learner, the data and the sampler; the budget is the tasks
-of all steps together. Many small steps or few large ones: the accountant finds
-the noise with which each spends epsilon, and public tasks show how much of such
-a step is signal. The best is marked, and its command printed.
+The config names the learner, the data and the sampler; the budget is the number
+of tasks of all steps together. It can be spent on many small steps or on few
+large ones. The accountant finds the noise with which each choice spends
+epsilon, and public tasks show which part of such a step is signal. The best
+choice is marked, and its command printed.
 
-The public tasks are of the validation split, which is public by assumption.
-Training data are not used. Half a minute for small networks.
+The public tasks are from the validation split, which is public by assumption.
+Training data are not used. Small networks take half a minute.
 """
 
 import shlex

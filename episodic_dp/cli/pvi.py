@@ -3,19 +3,19 @@
   episodic-dp pvi --config=adult --data_dir=DATA --workdir=DIR
   episodic-dp pvi --config=own_table --data_dir=DIR --workdir=DIR
 
-Partitioned variational inference: each client has a factor of its own in the
+Partitioned variational inference: each client has a separate factor of the
 posterior, which it updates by differentially private steps on its own rows.
-Every client has a guarantee of its own, and stops before
---config.target_epsilon would be passed; what they release together has the
-largest of these, since no row has two clients.
+Every client has a separate guarantee, and stops before it would exceed
+--config.target_epsilon. Their joint release has the largest of these epsilons,
+since no row has two clients.
 
-The same command again, after a kill, resumes from the last checkpoint and ends
-with the same posterior bit for bit. If anything has changed that the visits are
-computed from, it is refused; --resume=fork resumes under a fresh key then, and
-pays again for rounds that may have been released since the checkpoint. The
-folder holds config.json, metrics.jsonl, guarantees.json, guarantees/ (a privacy
-statement for each client, for episodic-dp verify), checkpoints/ and private/
-(the secret key: keep it from readers).
+The same command resumes a stopped run from its last checkpoint and ends with
+the same posterior bit for bit. If an input of the visits has changed, the run
+is refused. --resume=fork then resumes under a fresh key, and charges again the
+rounds that may have been released since the checkpoint. The folder holds
+config.json, metrics.jsonl, guarantees.json, guarantees/ (a privacy statement
+for each client, for episodic-dp verify), checkpoints/ and private/ (the secret
+key: keep it from readers).
 """
 
 import sys
@@ -37,7 +37,7 @@ def define_flags() -> None:
   """Define the flags of the run and its rows."""
   shared_flags.define_config(names=presets.PVI_NAMES)
   shared_flags.define_workdir(
-      "Folder of the run: made, or resumed where it has one."
+      "Folder of the run: created, or resumed if it holds one."
   )
   shared_flags.define_data(download=False)
   shared_flags.define_resume()

@@ -1,7 +1,7 @@
 """Flags of several commands, each defined in one place.
 
-A command defines its flags when it is called, not when it is imported: tests
-import all commands into one process.
+A command defines its flags when it is called, not when it is imported, because
+tests import all commands into one process.
 """
 
 from collections.abc import Sequence
@@ -22,13 +22,13 @@ def define_config(
   """Define --config, a preset or a file, and --config.FIELD.
 
   Args:
-    required: the command has nothing to do without it.
-    names: the presets that the command takes.
+    required: whether the command needs it.
+    names: the presets that the command accepts.
   """
   flags.DEFINE_string(
       "config",
       None,
-      f"A preset ({', '.join(names)}) or a file like these, with arguments"
+      f"A preset ({', '.join(names)}) or a file of this form, with arguments"
       f" after a colon: --config={names[0]}:private=0.",
       required=required,
   )
@@ -51,17 +51,17 @@ def run_config(values: flags.FlagValues) -> RunConfig:
 
 
 def define_workdir(what: str) -> None:
-  """Define --workdir, which the command needs."""
+  """Define --workdir, which the command requires."""
   flags.DEFINE_string(
       "workdir",
       None,
-      f"{what} An object store's s3://BUCKET/RUN or gs://BUCKET/RUN, too.",
+      f"{what} Also s3://BUCKET/RUN or gs://BUCKET/RUN on an object store.",
       required=True,
   )
 
 
 def define_data(*, download: bool = True) -> None:
-  """Define --data_dir and, where images are read, --download."""
+  """Define --data_dir and, for commands that read images, --download."""
   flags.DEFINE_string(
       "data_dir",
       None,
@@ -69,7 +69,7 @@ def define_data(*, download: bool = True) -> None:
   )
   if download:
     flags.DEFINE_bool(
-        "download", False, "Fetch the data files that --data_dir does not have."
+        "download", False, "Fetch the data files that --data_dir lacks."
     )
 
 
@@ -79,15 +79,15 @@ def define_resume() -> None:
       "resume",
       "same",
       ("same", "fork", "auto"),
-      "A run that was begun: resume it as it was; or, if anything has changed,"
-      " under a fresh key, paying again for steps that may have been released"
-      " since its last checkpoint (fork; auto is for launchers).",
+      "For a started run: resume it unchanged (same); or, if anything has"
+      " changed, under a fresh key, charging again the steps that may have been"
+      " released since its last checkpoint (fork; auto is for launchers).",
   )
   flags.DEFINE_string(
       "key_file",
       None,
-      "The file of the secret key, on this machine; by default in"
-      " WORKDIR/private, for a run on an object store in ~/.episodic_dp/keys.",
+      "File of the secret key, on this machine; by default in WORKDIR/private,"
+      " for a run on an object store in ~/.episodic_dp/keys.",
   )
 
 
@@ -106,12 +106,12 @@ def define_out(
 def define_format() -> None:
   """Define --format: a table for people, or JSON."""
   flags.DEFINE_enum(
-      "format", "table", ("table", "json"), "How the result is printed."
+      "format", "table", ("table", "json"), "Format of the output."
   )
 
 
 def show(data: Any, text: str) -> None:
-  """Print a result as --format asks for: its text, or JSON."""
+  """Print a result in the format of --format: its text, or JSON."""
   if flags.FLAGS.format == "json":
     text = json.dumps(data, indent=2, allow_nan=False)
   print(text)
@@ -119,7 +119,7 @@ def show(data: Any, text: str) -> None:
 
 def define_target() -> None:
   """Define --epsilon and --level: the cost of the run to solve for."""
-  flags.DEFINE_float("epsilon", None, "The wanted one.", required=True)
+  flags.DEFINE_float("epsilon", None, "The target epsilon.", required=True)
   flags.DEFINE_string(
       "level",
       None,
@@ -132,10 +132,10 @@ def define_processes() -> None:
   flags.DEFINE_string(
       "coordinator",
       None,
-      "HOST:PORT of process 0, or 'auto' where JAX knows the cluster.",
+      "HOST:PORT of process 0, or 'auto' if JAX knows the cluster.",
   )
   flags.DEFINE_integer(
-      "num_processes", None, "How many processes train together.", 1
+      "num_processes", None, "Number of processes that train together.", 1
   )
   flags.DEFINE_integer(
       "process_id", None, "The number of this process, from 0.", 0

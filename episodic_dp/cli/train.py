@@ -3,45 +3,44 @@
   episodic-dp train --config=glyphs \\
       --workdir=DIR
 
-The config file says what is sampled, what is released and for how many steps;
-every field can be set from the command line (--config.steps=10), and most files
+The config describes the sampling, the release and the number of steps. Every
+field can be set on the command line (--config.steps=10), and most config files
 take arguments after a colon (--config=glyphs:private=0).
 
-A run whose --workdir has a checkpoint is resumed: the same command again, after
-a kill or a SIGTERM, ends with the same parameters bit for bit. If anything has
-changed that the steps are computed from (a field of the config, a version, the
-number of devices), the run is refused and the sentence says what has changed.
---resume=fork then resumes from the last checkpoint under a fresh key; the
-ledger pays again for steps that may have been released since. --resume=auto
-does so without a question, as launchers need it. Other data, another release or
-another learner need a new folder.
+A run whose --workdir has a checkpoint is resumed: after a kill or a SIGTERM,
+the same command ends with the same parameters bit for bit. If an input of the
+steps has changed (a field of the config, a version, the number of devices), the
+run is refused, and the error names the change. --resume=fork then resumes from
+the last checkpoint under a fresh key, and the ledger charges again the steps
+that may have been released since. --resume=auto does the same if needed, for
+launchers. Other data, another release or another learner need a new folder.
 
 SIGTERM and SIGUSR1, as schedulers send them, and --time_limit=55m save a
-checkpoint after the step that is running and end with status 75: queue the same
-command again. Ctrl-C does so with status 130, and a second one without waiting.
-Status 0 means that all steps are done, or all that the budget allows; status 1
-is an error.
+checkpoint after the current step and end with status 75: queue the same command
+again. Ctrl-C does so with status 130; a second Ctrl-C ends at once. Status 0
+means that all steps are done, or all that the budget allows; status 1 is an
+error.
 
 The folder holds config.json, metrics.jsonl, guarantee.json, checkpoints/, two
 pictures, tensorboard/ and private/ (the secret key: keep it from readers). It
-may lie on an object store (gs://, s3://); the key then stays on this machine,
-in ~/.episodic_dp/keys or where --key_file says.
+may be on an object store (gs://, s3://). The key then stays on this machine, in
+~/.episodic_dp/keys or at --key_file.
 
 The clip norm is fixed, or follows a quantile of the gradients' norms at no
 further cost (--config.mechanism.clipping=private_quantile with .clip_quantile,
 .clip_rate and .count_noise; see plan.Mechanism). percentile_window, with
-.clip_percentile and .clip_window, takes it from raw norms as DP-MAML did: such
-a run has no formal guarantee, and its checkpoints hold norms of single tasks.
+.clip_percentile and .clip_window, computes it from raw norms as DP-MAML did.
+Such a run has no guarantee, and its checkpoints hold norms of single tasks.
 
-The tasks of a step are shared out over all devices, or over
---config.compute.devices=N of them. Several processes train together when all
-are started with the same command and --coordinator=HOST:PORT --num_processes=N
---process_id=I, or by srun or mpirun; process 0 alone uses --workdir. If one of
-them is lost, the others end within half a minute, with a status other than 0.
+All devices share the tasks of a step, or --config.compute.devices=N of them.
+Several processes train together if all are started with the same command and
+--coordinator=HOST:PORT --num_processes=N --process_id=I, or by srun or mpirun;
+only process 0 uses --workdir. If one of them is lost, the others end within
+half a minute, with a status other than 0.
 
-Several runs with a key of their own: launch/launch.py --sweep=config.seed=0,1,2
+Several runs with separate keys: launch/launch.py --sweep=config.seed=0,1,2
 trains them, episodic-dp compare prints their mean, and episodic-dp account
---ledger the epsilon of all together, which is what the mean costs.
+--ledger prints the epsilon of all together, which is the cost of the mean.
 
 --epsilon=2 computes the noise with which all steps together spend epsilon 2 for
 --config.privacy_unit (by default the primary level), and trains with it.
@@ -70,20 +69,20 @@ def define_flags() -> None:
   """Define the flags of the run, its data, its end and its processes."""
   shared_flags.define_config()
   shared_flags.define_workdir(
-      "Folder of the run: made, or resumed where it has one."
+      "Folder of the run: created, or resumed if it holds one."
   )
   shared_flags.define_data()
   shared_flags.define_resume()
   flags.DEFINE_string(
       "time_limit",
       None,
-      "Save and leave in time, with status 75: 90s, 55m, 11h, 1h30m from the"
-      " start of the process on.",
+      "Save and end with status 75 before this time: 90s, 55m, 11h or 1h30m"
+      " after the start of the process.",
   )
   flags.DEFINE_float(
       "epsilon",
       None,
-      "Spend this epsilon for the privacy unit, over all steps: it sets"
+      "Spend this epsilon for the privacy unit, over all steps: sets"
       " --config.mechanism.noise_multiplier.",
   )
   shared_flags.define_processes()

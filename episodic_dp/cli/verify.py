@@ -1,16 +1,17 @@
-"""Compute a privacy statement again from what it says was run.
+"""Compute a privacy statement again from its description of the run.
 
   episodic-dp verify WORKDIR/guarantee.json
 
-A statement is the guarantee.json of a run, or what episodic-dp account wrote
-(--statement=FILE, --format=json). It names hierarchy, plan, mechanism and
-steps; from these every guarantee is computed anew, and compared with the stated
-one. The exit status is 1, and one sentence says why, where the statement does
-not hold: it promises more, or leaves an assumption out, or is damaged.
+A statement is the guarantee.json of a run, or the output of episodic-dp account
+(--statement=FILE, --format=json). It describes hierarchy, plan, mechanism and
+steps. From these every guarantee is computed again, and compared with the
+stated one. If the statement does not hold, the exit status is 1, and one
+sentence gives the reason: it promises more, leaves out an assumption, or is
+damaged.
 
-The arithmetic is checked. That the run was as the statement says, that the data
-had those sizes and that weights belong to it, nobody can see in the statement.
-To know who published it, sign the file with minisign, gpg or sigstore.
+Only the arithmetic can be checked. A statement cannot show that the run
+followed it, that the data had these sizes, or that some weights belong to it.
+To prove who published it, sign the file with minisign, gpg or sigstore.
 """
 
 import textwrap
@@ -25,12 +26,12 @@ from episodic_dp.output import tables
 
 _WIDTH = 80
 _COLUMNS = ("level", "stated", "recomputed", "verdict")
-# Printed where a statement holds.
+# Printed for a statement that holds.
 LIMITS = (
-    "Checked: the numbers follow from what the statement says was run. No"
-    " statement can show that the run drew its samples so, that the data had"
-    " these sizes, that the noise was added once under a key that stayed"
-    " secret, or that some weights came of it: its publisher alone vouches for"
+    "Checked: the numbers follow from the run that the statement describes. No"
+    " statement can show that the run sampled in this way, that the data had"
+    " these sizes, that the noise was added once under a secret key, or that"
+    " some weights came from this run: only its publisher can confirm"
     " that."
 )
 
@@ -40,14 +41,14 @@ def define_flags() -> None:
 
 
 def main(values: flags.FlagValues, path: str = "") -> None:
-  """Print the levels of a statement next to what its entries give.
+  """Print the levels of a statement next to the recomputed guarantees.
 
   Args:
     values: the flags.
-    path: a guarantee.json, or what episodic-dp account wrote.
+    path: a guarantee.json, or the output of episodic-dp account.
 
   Raises:
-    PlanError: the file is no statement, or does not hold; one sentence.
+    PlanError: the file is not a statement, or does not hold; one sentence.
     OSError: the file cannot be read.
   """
   del values

@@ -1,6 +1,6 @@
-"""Builders of the objects that a RunConfig describes.
+"""Build the objects that a RunConfig describes.
 
-The accountant reads the release of the config too: the sampled plan is the
+The accountant reads the release of the same config: the sampled plan is the
 accounted plan. The data are loaded separately, and a hierarchy that differs
 from the config's is refused.
 """
@@ -38,10 +38,10 @@ def build(
   Args:
     config: parsed config; for own data, parsed with the same data_dir.
     data_dir: folder of the data sets that are not built in, or own data.
-    download: fetch what data_dir does not have.
+    download: whether to fetch files that data_dir lacks.
     splits: loaded data; None loads them.
-    train: training data alone, for a run that is not validated.
-    evaluator: evaluator of an equal learner, which is then compiled once.
+    train: training data only, for a run without validation.
+    evaluator: evaluator of an equal learner, which saves a compilation.
 
   Raises:
     PlanError, UnsoundPlanError, RunError, ValueError, FileNotFoundError: one

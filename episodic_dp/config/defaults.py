@@ -1,6 +1,6 @@
-"""Building blocks of config files: every field at its default, and arguments.
+"""Building blocks of config files: default fields, sections and arguments.
 
-A config file starts with `base` and states where its experiment differs:
+A config file starts with `base` and states the differences of its experiment:
 
   arg = defaults.arguments(text, private=True, width=8)
   c = defaults.base(steps=60, plan=dict(stages=("Poisson(0.02)", ...)), ...)
@@ -24,7 +24,7 @@ from episodic_dp.plan import release as release_lib
 def base(
     kind: Any = run_config.RunConfig, **values: Any
 ) -> ml_collections.ConfigDict:
-  """Return the fields of a config at their defaults, but for some.
+  """Return the default fields of a config, with some values changed.
 
   Args:
     kind: dataclass of the config.
@@ -52,7 +52,7 @@ def supervised(
   c.model.norm = "group"
   c.model.outputs = classes
   c.evaluation.way = way
-  c.compute.microbatch_size = 16  # Examples whose gradients are held at once.
+  c.compute.microbatch_size = 16  # Examples whose gradients are in memory.
   return c
 
 
@@ -73,7 +73,8 @@ def participants(
       rate, by `arguments`.
     data: name of the data set.
     options: further options of the data set.
-    most_copies: level -> the most participants that hold one of its units.
+    most_copies: level -> the largest number of participants that hold the same
+      unit.
     **values: as of `base`.
   """
   per_class = arg.shot + arg.query
@@ -115,7 +116,7 @@ def mechanism(private: bool, **values: Any) -> dict[str, Any]:
   """Return a section `mechanism`; without privacy, no clipping and no noise.
 
   Args:
-    private: clip and add noise.
+    private: whether to clip and add noise.
     **values: field of `plan.Mechanism` -> value.
   """
   if private:
@@ -124,12 +125,12 @@ def mechanism(private: bool, **values: Any) -> dict[str, Any]:
 
 
 def arguments(text: str | None, **known: Any) -> ml_collections.ConfigDict:
-  """Read "name=value,name=value", which follows the colon of --config.
+  """Parse "name=value,name=value", the text after the colon of --config.
 
   Args:
     text: such as "private=0,width=16".
     **known: name -> default, of the type of the value. Whole numbers are at
-      least 1, or 0 where the default is 0; `rate` is a probability.
+      least 1, or 0 if the default is 0; `rate` is a probability.
 
   Raises:
     ValueError: an unknown name, or a value of another type or out of range.

@@ -173,7 +173,7 @@ def load(config: Config, data_dir: str | os.PathLike | None) -> Rows:
     )
   if data_dir is None:
     raise plan_lib.PlanError(
-        "config.table.name is 'own_table' and --data_dir is missing: name the"
+        "config.table.name='own_table' without --data_dir: name the"
         " folder with train.csv and schema.json"
     )
   folder = pathlib.Path(data_dir)
@@ -244,7 +244,7 @@ def build(config: Config, rows: Rows) -> pvi.Spec:
       private_seed=config.private_seed,
       evaluate_every=config.evaluate_every,
       checkpoint_every=config.checkpoint_every,
-      # Under the names whose values may change where a run is resumed.
+      # Under the names of values that may change between resumed runs.
       config={
           "steps" if name == "rounds" else name: value
           for name, value in plain.to_plain(config).items()

@@ -88,7 +88,7 @@ def _dataclass_in(hint: Any) -> Any:
 
 
 def _type(hint: Any) -> str:
-  """Return a type of a field in words."""
+  """Return the type of a field in words."""
   for known, words in _ALIASES.items():
     if hint == known:
       return words

@@ -1,4 +1,4 @@
-"""Config of a run, read and checked once."""
+"""The config of a run, read and checked once."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -116,7 +116,7 @@ class RunConfig:
   def __post_init__(self) -> None:
     if self.steps < 1:
       raise errors.PlanError(
-          f"config.steps is {self.steps}: give a whole number of at least 1,"
+          f"config.steps={self.steps}: expected a whole number of at least 1,"
           " such as --config.steps=1"
       )
 
@@ -283,7 +283,7 @@ class RunConfig:
       )
 
   def with_changes(self, changes: Mapping[str, Any]) -> "RunConfig":
-    """Return the config with other values, checked again.
+    """Return the config with changed values, checked again.
 
     Args:
       changes: name -> value, such as {"evaluation.test_tasks": 60}.
@@ -305,7 +305,7 @@ def _largest_delta(units: int) -> float:
 
 
 def as_mapping(config: Source) -> dict[str, Any]:
-  """Return a dict, with dicts in place of ConfigDicts."""
+  """Return nested dicts instead of ConfigDicts."""
   if isinstance(config, ml_collections.ConfigDict):
     config = config.to_dict()
   return dict(config)
@@ -314,7 +314,7 @@ def as_mapping(config: Source) -> dict[str, Any]:
 def set_field(source: dict[str, Any], name: str, value: Any) -> None:
   """Set a field of nested dicts, such as "mechanism.clip_norm".
 
-  A text in place of a list is its only element.
+  A text given for a list is its only element.
   """
   *sections, last = name.split(".")
   for section in sections:
@@ -368,7 +368,7 @@ def _check_names(
     of, level = training.levels[:2]
     raise plan_lib.PlanError(
         f"{level} {errors.shown(str(names[counts.argmax()]))} is in"
-        f" {counts.max()} units of level '{of}': where it is one {level}, add"
+        f" {counts.max()} units of level '{of}': if it is one {level}, add"
         f" --config.data.options.crossing={level}; otherwise give every {level}"
-        " its own name"
+        " a separate name"
     )

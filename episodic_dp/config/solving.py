@@ -23,19 +23,19 @@ _MOST_NOISE = 0.1  # For each task of a step, before it drowns what they teach.
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Calibration:
-  """A config with one number changed, so that it spends an asked epsilon.
+  """A config with one number changed, so that it spends a target epsilon.
 
   Attributes:
     solve: the changed number, one of `SOLVERS`.
-    target_epsilon: the asked one.
-    epsilon: the spent one, at most the target.
-    delta: of both.
-    level: whose guarantee it is.
-    noise_multiplier: of the changed config.
-    steps: of the changed config.
+    target_epsilon: the target.
+    epsilon: the resulting epsilon, at most the target.
+    delta: delta of both.
+    level: the level of the guarantee.
+    noise_multiplier: noise multiplier of the changed config.
+    steps: number of steps of the changed config.
     drawn: "tasks" or (without an episode) "examples".
     per_step: expected number of them in a step.
-    flag: of the command line, for the change.
+    flag: command-line flag for the change.
   """
 
   solve: str
@@ -67,14 +67,14 @@ def calibrate(
     solve: str = "noise_multiplier",
     level: str | None = None,
 ) -> Calibration:
-  """Change one number of a config so that it spends an epsilon.
+  """Change one number of a config so that it spends a target epsilon.
 
   Args:
-    config: whose other numbers are kept.
-    epsilon: the asked one, above 0.
-    solve: the number: "noise_multiplier" (the least), "steps" or "tasks" (of a
-      step; the most).
-    level: None for `config.level`.
+    config: a config; its other numbers are kept.
+    epsilon: the target, above 0.
+    solve: the number to change: "noise_multiplier" (the least), "steps" or
+      "tasks" (of a step; the most).
+    level: the level of the guarantee; None for `config.level`.
 
   Raises:
     PlanError: a value is missing or out of range, or cannot be reached.
@@ -98,7 +98,7 @@ def calibrate(
     steps = accounting.max_steps(release, target_epsilon=epsilon, **wanted)
     if not steps:
       raise errors.PlanError(
-          f"epsilon {epsilon:g} at level '{wanted['level']}' is passed by the"
+          f"epsilon={epsilon:g} at level '{wanted['level']}' is exceeded by the"
           " first step: raise noise_multiplier or epsilon"
       )
     flag = f"--config.steps={steps}"
@@ -122,16 +122,16 @@ def calibrate(
 
 
 def spend(config: RunConfig, epsilon: float) -> tuple[RunConfig, Calibration]:
-  """Set the noise with which all steps spend an epsilon of `config.level`.
+  """Set the noise with which all steps spend a target for `config.level`.
+
+  A noise multiplier above a tenth of the tasks of a step is logged as a warning.
 
   Returns:
-    the config with this noise, and what it spends.
-
-  More noise than a tenth of the tasks of a step is warned of.
+    the config with this noise, and the calibration.
 
   Raises:
-    PlanError: epsilon cannot be reached, or only with more noise than the tasks
-      of a step can outweigh.
+    PlanError: epsilon cannot be reached, or only with more noise than all tasks
+      of a step together.
     UnsoundPlanError: the level has no guarantee.
   """
   found = calibrate(config, epsilon=epsilon)
@@ -147,7 +147,7 @@ def spend(config: RunConfig, epsilon: float) -> tuple[RunConfig, Calibration]:
     text = (
         f"epsilon {epsilon:g} needs noise_multiplier"
         f" {found.noise_multiplier:g}, more than a tenth of the"
-        f" {found.per_step:g} {found.drawn} of a step, so that little would be"
+        f" {found.per_step:g} {found.drawn} of a step, so little would be"
         f" learned: with {config.release.hierarchy} and {config.steps} steps"
         f" epsilon {reached} is reachable; give --epsilon={reached}, take fewer"
         f" steps, or train on more {found.level}s"

@@ -1,4 +1,4 @@
-"""Replace files at once, so that a reader never sees half of one."""
+"""Replace files in one operation, so that a reader never sees half a file."""
 
 from collections.abc import Iterator
 import contextlib
@@ -16,13 +16,13 @@ from episodic_dp import errors
 def replacing(
     path: str | os.PathLike, *, private: bool = False
 ) -> Iterator[pathlib.Path]:
-  """Give a path to write to, which replaces `path` if nothing is raised.
+  """Yield a path to write to; it replaces `path` if nothing is raised.
 
   The content is on the disk before it replaces the file, so that a machine that
   stops leaves the old file or the new one.
 
   Args:
-    path: of the file; its folder is made where it does not exist.
+    path: path of the file; its folder is made if it does not exist.
     private: whether only the owner may read it, from the first byte on.
   """
   path = pathlib.Path(path)
@@ -36,21 +36,21 @@ def replacing(
       os.fsync(file.fileno())
     os.replace(made, path)
   finally:
-    with contextlib.suppress(OSError):  # Of the same disk, most likely.
+    with contextlib.suppress(OSError):  # Probably of the same disk.
       made.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def new_folder(path: str | os.PathLike) -> Iterator[pathlib.Path]:
-  """Give a folder to fill, which becomes `path` if nothing is raised.
+  """Yield a folder to fill; it becomes `path` if nothing is raised.
 
   A killed process leaves its files in `.NAME.tmp`, which the next one removes.
 
   Args:
-    path: does not exist, or is an empty folder.
+    path: must not exist, or be an empty folder.
 
   Raises:
-    RunError: it holds something already.
+    RunError: it is not empty.
   """
   check_new_folder(path)
   path = pathlib.Path(os.path.abspath(path))
@@ -65,22 +65,22 @@ def new_folder(path: str | os.PathLike) -> Iterator[pathlib.Path]:
 
 
 def check_folder(folder: str | os.PathLike) -> None:
-  """Make a folder and write to it, before anything is computed for it.
+  """Make a folder and test that it can be written, before any computation.
 
   Raises:
-    OSError: it cannot be made, or takes no file.
+    OSError: it cannot be made or written.
   """
   pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
   tempfile.TemporaryFile(dir=os.fspath(folder)).close()
 
 
 def check_new_folder(path: str | os.PathLike) -> None:
-  """Raise RunError where a folder cannot be made, or holds something."""
+  """Raise RunError if a folder cannot be made, or is not empty."""
   path = pathlib.Path(path)
   empty = path.is_dir() and not path.is_symlink() and not any(path.iterdir())
   if os.path.lexists(path) and not empty:
     raise errors.RunError(
-        f"{path} is there already: choose a folder that does not exist yet"
+        f"{path} exists already: choose a folder that does not exist yet"
     )
   check_folder(path.parent)
 
@@ -88,12 +88,12 @@ def check_new_folder(path: str | os.PathLike) -> None:
 def check_outside(
     out: str | os.PathLike, folder: str | os.PathLike, flag: str
 ) -> None:
-  """Raise RunError where results would lie in a folder that is only read.
+  """Raise RunError if results would be in a folder that is only read.
 
   Args:
-    out: folder of results, of --out.
-    folder: which stays as it is.
-    flag: that named it.
+    out: folder of results, from --out.
+    folder: folder that must not change.
+    flag: the flag that named it.
   """
   if pathlib.Path(out).resolve().is_relative_to(pathlib.Path(folder).resolve()):
     raise errors.RunError(

@@ -1,7 +1,7 @@
-"""Report on the error stream what a program is doing, while it does it.
+"""Report the activity of a program on the error stream while it lasts.
 
 Lines have no time of day, and no private step is a phase: the duration of steps
-reveals how many tasks they drew, which must not be logged.
+reveals their number of tasks, which must not be logged.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ _LONGEST = 30.0  # up to these seconds.
 
 
 def progress(total: int, unit: str) -> tqdm.tqdm:
-  """Return a bar of the done items on a terminal; a log does not show it.
+  """Return a progress bar for a terminal; a log does not show it.
 
   Args:
     total: number of items; a public number.
@@ -30,13 +30,13 @@ def progress(total: int, unit: str) -> tqdm.tqdm:
 
 @contextlib.contextmanager
 def phase(what: str, *, at_once: bool = False) -> Iterator[None]:
-  """Report that a phase begins, that it is running, and its duration.
+  """Report that a phase starts, that it is running, and its duration.
 
   A phase of less than a second prints no line, unless `at_once`.
 
   Args:
-    what: "reading the data"; a part in brackets behind it is printed once.
-    at_once: whether to print a line before it begins.
+    what: "reading the data"; a part in brackets at its end is printed once.
+    at_once: whether to print a line before it starts.
   """
   ended = threading.Event()
   began = time.monotonic()
@@ -65,9 +65,9 @@ def phase(what: str, *, at_once: bool = False) -> Iterator[None]:
 
 
 def _say(line: str) -> None:
-  """Print a line; a bar moves below it.
+  """Print a line; a progress bar moves below it.
 
-  Line and end are one write: other processes may write to the same stream.
+  Line and line break are one write: other processes may use the same stream.
   """
   tqdm.tqdm.write(f"{quoting.printable(line)}\n", file=sys.stderr, end="")
   sys.stderr.flush()

@@ -1,11 +1,11 @@
-"""Draw and save all figures in one style.
+"""Plot and save all figures in one style.
 
 A drawing function is decorated with `styled`, starts with `figure` and returns
 the figure; `save` and `png` make an image of it. No display is needed, and
-figures of other programs in the same process keep their style.
+other figures in the same process keep their style.
 
 Colours are those of Okabe and Ito, which are distinguishable with any kind of
-colour blindness; dashes and markers differ, too, for grey print.
+colour blindness. Dashes and markers differ too, for grey print.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ MARKERS = "osD^vP"
 LINES = ("-", "--", "-.", ":", "-", "--")
 INK, SOFT, PALE = "#222222", "#6b6b6b", "#d9d9d9"
 
-# The look of a reference value, such as chance.
+# The style of a reference value, such as chance.
 REFERENCE: dict[str, Any] = dict(color=SOFT, linestyle=":", linewidth=1.4)
 
 NARROW, WIDE = 6.4, 10.5  # Inches: one panel, and two.
@@ -71,16 +71,16 @@ _Drawing = TypeVar("_Drawing", bound=Callable[..., Any])
 
 
 def styled(draw: _Drawing) -> _Drawing:
-  """Decorate a drawing function: its figure has the common style."""
+  """Decorate a drawing function so that its figure has the common style."""
   return matplotlib.rc_context(_STYLE)(draw)
 
 
 def figure(height: float, *, width: float = NARROW) -> figure_lib.Figure:
-  """Make an empty figure; call it in a function that is `styled`.
+  """Make an empty figure; call it in a function decorated with `styled`.
 
   Args:
     height: in inches.
-    width: in inches, `NARROW` or `WIDE` where that fits.
+    width: in inches, `NARROW` or `WIDE` if one of them fits.
   """
   return figure_lib.Figure(figsize=(width, height))
 
@@ -91,7 +91,7 @@ def png(drawn: figure_lib.Figure, dpi: int = _DPI) -> bytes:
 
   Args:
     drawn: the figure.
-    dpi: dots per inch; fewer where many figures share a file.
+    dpi: dots per inch; fewer if many figures share a file.
   """
   buffer = io.BytesIO()
   drawn.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
@@ -101,7 +101,7 @@ def png(drawn: figure_lib.Figure, dpi: int = _DPI) -> bytes:
 def save(
     drawn: figure_lib.Figure, path: str | os.PathLike, *, private: bool = False
 ) -> None:
-  """Write the figure as PNG, at once; see `files.replacing`."""
+  """Write the figure as PNG in one operation; see `files.replacing`."""
   files.write_bytes(path, png(drawn), private=private)
 
 
@@ -114,13 +114,13 @@ def series(number: int) -> dict[str, Any]:
 
 
 def ticks(axis: Any, values: Sequence[float]) -> None:
-  """Set ticks at these values alone, as plain numbers.
+  """Set ticks at these values only, as plain numbers.
 
-  Labels of a horizontal axis lean where two would touch.
+  Labels of a horizontal axis are tilted if two would touch.
 
   Args:
     axis: `axes.xaxis` or `axes.yaxis`, its scale set.
-    values: of the ticks.
+    values: positions of the ticks.
   """
   axis.set_ticks(values, [f"{value:g}" for value in values])
   axis.set_ticks([], minor=True)
@@ -131,7 +131,7 @@ def ticks(axis: Any, values: Sequence[float]) -> None:
 
 
 def over_steps(axes: Any) -> None:
-  """Make the horizontal axis one of steps: whole numbers from 0."""
+  """Format the horizontal axis for steps: whole numbers from 0."""
   axes.set_xlim(left=0)
   axes.set_xlabel("steps")
   axes.xaxis.set_major_locator(
@@ -149,7 +149,7 @@ def plain_numbers(axis: Any) -> None:
 
 
 def legend_below(axes: Any, columns: int = 2, gap: float = 0.15) -> None:
-  """Put the legend below the panel's label, `gap` of its height away."""
+  """Put the legend below the panel's label, at `gap` of the panel's height."""
   axes.legend(
       loc="upper center", bbox_to_anchor=(0.5, -gap), ncols=columns
   )

@@ -1,18 +1,18 @@
-"""Make names that others chose, such as those of files, safe to print."""
+"""Make names from other sources, such as file names, safe to print."""
 
 import unicodedata
 
-# Control characters, those that turn the direction of text or cannot be seen,
-# halves of characters (a file name that is no UTF-8), and line separators.
+# Control characters, characters that are invisible or change the direction of
+# text, surrogates (a file name that is not UTF-8), and line separators.
 _UNSAFE = ("Cc", "Cf", "Cs", "Zl", "Zp")
-_JOINERS = "\u200c\u200d"  # Some scripts, and emoji, are not written without.
+_JOINERS = "\u200c\u200d"  # Needed by some scripts and by emoji.
 
 
 def printable(text: str) -> str:
   """Return the text on one line, with unsafe characters as escapes.
 
-  A name may hold a line break, a command to the terminal, or a mark that turns
-  the direction of the text behind it.
+  A name may hold a line break, a terminal command, or a mark that changes the
+  direction of the following text.
   """
   if text.isprintable():
     return text

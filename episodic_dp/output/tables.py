@@ -1,4 +1,4 @@
-"""Write tables for people, as plain text and as Markdown."""
+"""Format tables for people, as plain text and as Markdown."""
 
 from collections.abc import Iterable, Sequence
 import re
@@ -10,14 +10,14 @@ _NUMBER = re.compile(r"[-+±≤≥<>]? ?\d|-?inf\b|-$")
 
 
 def text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-  """Write plain text columns below a header and a rule.
+  """Format plain text columns below a header and a rule.
 
-  Columns of numbers (with units or intervals behind them, "-" for none) are
-  flush right; the first column and columns of words flush left.
+  Columns of numbers (with units or intervals, "-" for none) are right-aligned;
+  the first column and columns of words are left-aligned.
 
   Args:
-    header: the names of the columns.
-    rows: as many cells each; shown by `str`.
+    header: names of the columns.
+    rows: rows with one cell for each column; formatted by `str`.
   """
   names, *body = (
       [quoting.printable(str(c)) for c in row] for row in (header, *rows)
@@ -39,11 +39,11 @@ def text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-  """Write a table of GitHub-flavoured Markdown; cells are shown by `str`."""
+  """Format a table of GitHub-flavoured Markdown; cells by `str`."""
   lines = [header, ["---"] * len(header), *rows]
   return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
 
 
 def _cell(value: Any) -> str:
-  """Write a cell of Markdown, whose end would be a bar."""
+  """Format a cell of Markdown; a bar would end it."""
   return re.sub(r"(?<!\\)\|", r"\|", quoting.printable(str(value)))

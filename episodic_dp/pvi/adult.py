@@ -1,12 +1,12 @@
-"""UCI Adult, dealt out to clients as in the published work on private PVI.
+"""UCI Adult, divided among clients as in the published work on private PVI.
 
-The original files `adult.data` (training) and `adult.test`, whose columns are
-encoded by a public schema. The last tenth of the training rows is public
-validation data, on which settings are chosen; the rest is dealt out to clients.
+The original files are `adult.data` (training) and `adult.test`; a public schema
+encodes their columns. The last tenth of the training rows is public validation
+data, on which settings are chosen. The other rows are divided among clients.
 Half of the M clients are small: each has (1 - size_factor) N / M rows with a
-share p + (1 - p) balance_factor of class 0, p being the share of all rows; the
-others have (1 + size_factor) N / M. Splits follow the labels, and are taken for
-public as the benchmark does.
+share p + (1 - p) balance_factor of class 0, where p is the share of all rows.
+The others have (1 + size_factor) N / M rows. Splits depend on the labels, and
+are assumed to be public, as in the benchmark.
 
 B. Becker and R. Kohavi, "Adult", UCI Machine Learning Repository (1996).
 """
@@ -27,8 +27,8 @@ _NAMES = (
     "capital-gain", "capital-loss", "hours-per-week", "native-country",
     "target",
 )
-# Of each column all values but a usual one, which is a row of zeros: shorter
-# inputs have shorter gradients. "education" says what "education-num" does.
+# All values of each column except a common one, which is a row of zeros:
+# shorter inputs have shorter gradients. "education" repeats "education-num".
 _WORDS = {
     "workclass": (
         "Self-emp-not-inc Self-emp-inc Federal-gov Local-gov State-gov"
@@ -58,7 +58,7 @@ _WORDS = {
         " Trinadad&Tobago Peru Hong Holand-Netherlands"
     ),
 }
-# Round numbers that anyone would guess, not taken from the rows.
+# Round numbers that anyone would guess, not computed from the rows.
 _NUMBERS = {
     "age": tables.Number(40, 15),
     "education-num": tables.Number(10, 2.5),
@@ -77,7 +77,7 @@ SPLITS = {
     "inhomogeneous_1": (0.9, 0.95),
     "inhomogeneous_2": (0.7, -3.0),
 }
-ONE_CLIENT = "one_client"  # Who holds all rows: global inference.
+ONE_CLIENT = "one_client"  # Holds all rows: global inference.
 VALIDATION_SHARE = 0.1
 
 
@@ -87,14 +87,14 @@ def load(
   """Read the two files.
 
   Args:
-    data_dir: the folder that holds them, or a folder `adult` that does.
+    data_dir: the folder that holds them, or its parent if that is `adult`.
 
   Returns:
-    Private training rows, to be dealt out to clients; public validation rows,
+    Private training rows, to be divided among clients; public validation rows,
     the last tenth of `adult.data`; and public test rows, `adult.test`.
 
   Raises:
-    FileNotFoundError: they are not there; one sentence with the remedy.
+    FileNotFoundError: they are missing; one sentence with the remedy.
     PlanError: they hold something else.
   """
   rows, test = (_read(data_dir, file) for file in FILES)
@@ -114,24 +114,24 @@ def deal(
     balance_factor: float,
     seed: int,
 ) -> dict[str, np.ndarray]:
-  """Deal out rows: client -> its rows, without those left over.
+  """Divide rows among clients: client -> its rows, without a remainder.
 
   Args:
     labels: int[rows], 0 or 1.
     clients: M, an even number.
-    size_factor: 0 for equal sizes, towards 1 for small small clients.
-    balance_factor: of class 0 in small clients; 0 for the share of all.
-    seed: public.
+    size_factor: 0 for equal sizes; near 1, small clients have few rows.
+    balance_factor: of class 0 in small clients; 0 for the share of all rows.
+    seed: public seed.
 
   Raises:
-    PlanError: no such split exists.
+    PlanError: there is no such split.
   """
   rng = np.random.default_rng(seed)
   total, half = len(labels), clients // 2
   if clients < 2 or clients % 2:
     raise plan_lib.PlanError(
-        f"clients={clients} must be an even number of at least 2: half of them"
-        " are small"
+        f"clients={clients}: expected an even number, at least 2: half"
+        " of them are small"
     )
   zeros, ones = (
       rng.permutation(np.flatnonzero(labels == c)) for c in (0, 1)
@@ -143,10 +143,10 @@ def deal(
   enough = of_zeros * half <= len(zeros) and of_ones * half <= len(ones)
   if small < 1 or of_zeros < 0 or of_ones < 0 or not enough:
     raise plan_lib.PlanError(
-        f"size_factor={size_factor} and balance_factor={balance_factor} ask for"
+        f"size_factor={size_factor} and balance_factor={balance_factor} need"
         f" {of_zeros} and {of_ones} rows of the two classes in each of {half}"
-        f" small clients, which {len(zeros)} and {len(ones)} rows do not give:"
-        " take both nearer to 0"
+        f" small clients, but there are {len(zeros)} and {len(ones)} rows: take"
+        " both nearer to 0"
     )
   dealt_zeros, dealt_ones = half * of_zeros, half * of_ones
   small_rows = np.concatenate([
@@ -157,7 +157,7 @@ def deal(
   )
   large = len(rest) // half
   if not size_factor and not balance_factor:
-    large = small  # All alike.
+    large = small  # All equal.
   large_rows = rest[: half * large].reshape(half, -1)
   return {
       f"{kind}_{i}": np.sort(rows)
@@ -172,7 +172,7 @@ def _read(data_dir: str | os.PathLike | None, file: str) -> tables.Table:
   found = [p for p in (folder / file, folder / "adult" / file) if p.is_file()]
   if not found:
     raise FileNotFoundError(
-        f"{file} of UCI Adult is needed and is not in --data_dir={data_dir}:"
+        f"{file} of UCI Adult is not in --data_dir={data_dir}:"
         " get adult.data and adult.test from"
         " https://archive.ics.uci.edu/dataset/2/adult and name their folder"
         " with --data_dir"
@@ -181,7 +181,7 @@ def _read(data_dir: str | os.PathLike | None, file: str) -> tables.Table:
       [field.strip() for field in line.split(",")]
       for line in found[0].read_text(encoding="utf-8").splitlines()
   ]
-  # The original test file begins with a remark; some copies have a header.
+  # The original test file starts with a remark; some copies have a header.
   body = [
       fields for fields in lines
       if len(fields) == len(_NAMES) and fields[0] != "age"

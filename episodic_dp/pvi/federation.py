@@ -2,11 +2,11 @@
 
 Formal guarantees
 -----------------
-A visit of client m is a number of steps of `private.step` on its own
-examples: Poisson batches, gradients clipped one by one, Gaussian noise, under
-its own key and step number. What leaves the client is a function of the noised
-sums, of the released posteriors that it was sent and of public constants. So
-the guarantee that `accounting` gives for that many steps of the client's
+A visit of client m is a number of steps of `private.step` on its own examples:
+Poisson batches, gradients clipped one by one, Gaussian noise, with its own key
+and step numbers. Everything that leaves the client is a function of the noised
+sums, of the released posteriors that it received and of public constants. So
+the guarantee that `accounting` gives for this number of steps of the client's
 `Release` holds for each of its examples, whatever the server and all other
 clients do. docs/pvi.md has the argument.
 """
@@ -35,7 +35,7 @@ from episodic_dp.private import step as step_lib
 from episodic_dp.pvi import likelihoods
 from episodic_dp.pvi import servers
 
-# Folded into the run's secret key before a client's number; the steps of a
+# Folded into the run's secret key before a client's number. The steps of a
 # client fold in other numbers (`private.keys`).
 _CLIENTS = 64
 LEVEL = "example"  # The unit that local privacy protects.
@@ -43,7 +43,7 @@ Client: TypeAlias = dataset_lib.ArrayDataset
 Server = Literal["synchronous", "sequential", "asynchronous"]
 SERVERS: tuple[Server, ...] = ("synchronous", "sequential", "asynchronous")
 
-# Clients of one size cost the same.
+# Clients of equal size have equal costs.
 _guarantee = functools.lru_cache(maxsize=256)(accounting.guarantee)
 _most_steps = functools.lru_cache(maxsize=256)(accounting.max_steps)
 
@@ -56,7 +56,7 @@ def _examples(size: int) -> plan_lib.Hierarchy:
 def make_clients(
     inputs: np.ndarray, labels: np.ndarray, members: Mapping[str, np.ndarray]
 ) -> tuple[Client, ...]:
-  """Make clients of some rows each, float32[n, 1, 1, features].
+  """Make clients from rows, each with images float32[n, 1, 1, features].
 
   Args:
     inputs: [rows, features].
@@ -64,16 +64,16 @@ def make_clients(
     members: name -> rows of the client.
 
   Raises:
-    PlanError: a row has two clients: their guarantees would not hold for it;
-      or a client has none.
+    PlanError: a row has two clients, for which their guarantees would not hold,
+      or a client has no row.
   """
   values, counts = np.unique(
       np.concatenate([*members.values()]), return_counts=True
   )
   if counts.max() > 1:
     raise plan_lib.PlanError(
-        f"row {values[counts.argmax()]} belongs to {counts.max()} clients: the"
-        " guarantee of one client holds for rows that no other has; give every"
+        f"row {values[counts.argmax()]} belongs to {counts.max()} clients, but"
+        " the guarantee of a client needs rows that no other has: give every"
         " row one client"
     )
   for name, rows in members.items():
@@ -100,14 +100,15 @@ def release(
     clip_norm: float,
     noise_multiplier: float,
 ) -> plan_lib.Release:
-  """Describe the sampling and release of a local step of a client.
+  """Describe the sampling and the release of a client's local step.
 
   Args:
-    client: the rows.
+    client: the client's rows.
     batch_share: expected share of the client's examples in a batch (Poisson),
       rounded up to whole examples.
     least_batch: least expected examples of a batch.
-    clip_norm: of the gradient of one example's expected log likelihood.
+    clip_norm: clip norm of an example's gradient (of the expected log
+      likelihood).
     noise_multiplier: z; 0 for no privacy.
   """
   size = len(client.images)
@@ -127,17 +128,17 @@ class Spec:
 
   Attributes:
     learner: likelihood and prior.
-    optimizer: of a visit; its state stays with the client.
-    clients: the examples of each.
+    optimizer: optimizer of a visit; its state stays with the client.
+    clients: the examples of each client.
     releases: sampling and mechanism of a local step of each client.
-    deltas: of each client's guarantee.
-    local_steps: of a visit.
+    deltas: delta of each client's guarantee.
+    local_steps: number of steps of a visit.
     target_epsilon: the most that a client may spend; None for no limit.
-    damping: of every factor's change.
-    rounds: at most this many.
+    damping: damping of every factor's change, above 0 and at most 1.
+    rounds: largest number of rounds.
     server: the order in which clients update.
-    validation: public examples, to watch the run by.
-    seed: public; of the order of the asynchronous server.
+    validation: public examples to monitor the run.
+    seed: public seed of the asynchronous server's order.
     private_seed: None for a secret key; an integer makes the run reproducible
       and its guarantee void for anyone who knows the number.
     evaluate_every: rounds between validations.
@@ -145,8 +146,8 @@ class Spec:
     config: JSON-able description, compared when the run is resumed.
 
   Raises:
-    PlanError: on construction, a value out of range, or no client may be
-      visited within the budget.
+    PlanError: on construction, a value is out of range, or the budget allows no
+      visit of any client.
   """
 
   learner: likelihoods.VariationalLearner
@@ -181,15 +182,15 @@ class Spec:
           self.guarantee(m, 1).epsilon for m in range(len(self.clients))
       )
       raise plan_lib.PlanError(
-          f"target_epsilon {self.target_epsilon:g} is passed in the first visit"
-          f" of {self.local_steps} steps of every client: raise"
+          f"target_epsilon={self.target_epsilon:g} is exceeded in the first"
+          f" visit of {self.local_steps} steps of every client: raise"
           " visit.noise_multiplier, take fewer visit.local_steps, or set"
           f" --config.target_epsilon={report.rounded_up(one_visit)}"
       )
 
   @functools.cached_property
   def most_visits(self) -> tuple[float, ...]:
-    """Most visits of each client; infinity for no limit."""
+    """Return the most visits of each client; infinity without a limit."""
     if self.target_epsilon is None:
       return (math.inf,) * len(self.clients)
     return tuple(
@@ -213,11 +214,11 @@ class Spec:
 
 
 class Group(NamedTuple):
-  """Clients of one release, whose visits are one program.
+  """Clients with the same release, whose visits are one program.
 
   Attributes:
-    members: their numbers.
-    program: of a local step.
+    members: numbers of the clients.
+    program: program of a local step.
     data: images float32[members, n, 1, 1, features], labels int32[members, n].
   """
 
@@ -258,7 +259,7 @@ class Federation:
     base = jax.random.fold_in(key, _CLIENTS)
 
     def one(group: Group, number: jax.Array) -> private.State:
-      # The release's mechanism has a fixed clip norm: no state of it.
+      # The release's mechanism has a fixed clip norm, which has no state.
       return private.init(
           jax.random.key(0, impl=jax.random.key_impl(key)),
           self._spec.learner, group.program.optimizer,
@@ -283,11 +284,11 @@ class Federation:
     """Visit some clients at once; the others neither compute nor spend.
 
     Args:
-      posterior: as it is when they answer.
-      states: of all clients, by group.
-      clients: their numbers.
-      sent: natural parameters of the posterior that each of all clients was
-        sent, along a first axis of length M.
+      posterior: the posterior when they answer.
+      states: states of all clients, by group.
+      clients: numbers of the visited clients.
+      sent: natural parameters of the posterior that each client received, with
+        a first axis of length M.
     """
     moved = list(states)
     for at, group in enumerate(self.groups):
@@ -301,7 +302,7 @@ class Federation:
   def lowered(
       self, posterior: servers.Posterior, states: Sequence[private.State]
   ) -> list[str]:
-    """Return the programs of visits of all clients, as XLA is given them."""
+    """Return the programs of visits of all clients as lowered for XLA."""
     sent = servers.everyone(posterior.natural, self.clients)
     return [
         self._jitted.lower(
@@ -315,7 +316,7 @@ class Federation:
       self, at: int, posterior: Any, states: Any, places: Any, sent: Any,
       data: Any,
   ) -> Any:
-    """Visit the clients in these places of a group."""
+    """Visit the clients at these positions of a group."""
     group = self.groups[at]
 
     def visit(client: Any, start: Any, cavity: Any) -> tuple[Any, Any]:
@@ -353,7 +354,7 @@ def _group(
       likelihoods.with_divergence(spec.optimizer, len(clients[0].images)),
       clients[0],
       release,
-      # All that a step samples at once: rows of tables are small.
+      # Everything that a step samples at once: rows of tables are small.
       private.Compute(mesh=None, microbatch_size=slots),
   )
   images = jnp.stack([client.images for client in clients])

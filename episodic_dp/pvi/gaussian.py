@@ -1,11 +1,11 @@
 """Gaussians by their natural parameters, as pytrees.
 
 A Gaussian, normalised or not, is exp(linear . theta - theta' precision theta /
-2), times a constant that is kept elsewhere. In these coordinates a product of
+2), times a constant that is stored elsewhere. In these coordinates a product of
 densities is a sum of trees, a quotient a difference and a power a multiple.
-Partitioned variational inference does nothing else with its factors
-(Sharma, "Differential Privacy & Approximate Bayesian Inference", eqs 2.17 and
-2.21). A factor need not be a density: its precision may be 0, or negative.
+Partitioned variational inference needs no other operation on factors (Sharma,
+"Differential Privacy & Approximate Bayesian Inference", eqs 2.17 and 2.21). A
+factor need not be a density: its precision may be 0, or negative.
 """
 
 from typing import Any, NamedTuple, TypeVar
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 
-Tree = Any  # of floating arrays
+Tree = Any  # A tree of floating arrays.
 
 
 class MeanField(NamedTuple):
@@ -21,7 +21,7 @@ class MeanField(NamedTuple):
 
   Attributes:
     linear: tree of arrays, precision times mean.
-    precision: a tree like it, of each coordinate.
+    precision: tree of the same shapes, the precision of each coordinate.
   """
 
   linear: Tree
@@ -29,23 +29,23 @@ class MeanField(NamedTuple):
 
   @property
   def mean(self) -> Tree:
-    """The mean, where the precision is positive."""
+    """Return the mean, for positive precisions."""
     return jax.tree.map(jnp.divide, self.linear, self.precision)
 
   @property
   def variance(self) -> Tree:
-    """The variance of each coordinate."""
+    """Return the variance of each coordinate."""
     return jax.tree.map(jnp.reciprocal, self.precision)
 
   def above(self, floor: "MeanField") -> "MeanField":
-    """Return the Gaussian of the same mean with at least these precisions."""
+    """Return the Gaussian with the same mean and at least these precisions."""
     precision = jax.tree.map(jnp.maximum, self.precision, floor.precision)
     return MeanField(jax.tree.map(jnp.multiply, precision, self.mean),
                      precision)
 
 
 class Full(NamedTuple):
-  """Coordinates that depend on one another.
+  """Dependent coordinates.
 
   Attributes:
     linear: [d], precision times mean.
@@ -57,18 +57,18 @@ class Full(NamedTuple):
 
   @property
   def mean(self) -> jax.Array:
-    """The mean, where the precision is positive definite."""
+    """Return the mean, for a positive definite precision."""
     return jnp.linalg.solve(self.precision, self.linear)
 
   @property
   def covariance(self) -> jax.Array:
-    """The covariance [d, d]."""
+    """Return the covariance [d, d]."""
     return jnp.linalg.inv(self.precision)
 
   def above(self, floor: "Full") -> "Full":
-    """Return the Gaussian of the same mean with at least this precision.
+    """Return the Gaussian with the same mean and at least this precision.
 
-    Noise may leave the precision asymmetric: its symmetric part is taken.
+    Noise may make the precision asymmetric: its symmetric part is used.
     """
     own = (self.precision + self.precision.T) / 2
     values, vectors = jnp.linalg.eigh(own - floor.precision)
@@ -82,7 +82,7 @@ _N = TypeVar("_N", MeanField, Full)
 
 
 def mean_field(mean: Tree, variance: Tree) -> MeanField:
-  """Return the Gaussian of these moments; trees of one structure."""
+  """Return the Gaussian with these moments, two trees of one structure."""
   precision = jax.tree.map(jnp.reciprocal, variance)
   return MeanField(jax.tree.map(jnp.multiply, precision, mean), precision)
 

@@ -1,17 +1,17 @@
 """Expected log likelihoods of examples.
 
-Each model gives the expectation under a Gaussian posterior, not a sample of it
-where that can be had: a linear output of independent weights is itself Gaussian
-(the local reparameterisation of Kingma, Salimans and Welling, 2015), so that of
-a logistic model one integral over one number is left, done by Gauss-Hermite
+Each model computes the expectation under a Gaussian posterior in closed form if
+possible, not by sampling. A linear output of independent weights is itself
+Gaussian (the local reparameterisation of Kingma, Salimans and Welling, 2015). A
+logistic model then needs one integral over one number, by Gauss-Hermite
 quadrature.
 
 The local free energy of a client (Sharma, eq. 2.22) has two parts: the expected
 log likelihood of the client's examples, a sum over them, and the divergence
 from the cavity, which depends on no example. The first is the loss of
-`VariationalLearner`, whose gradients the private step clips one by one and sums
-with noise. `with_divergence` adds the second after the noise, in an Optax
-transformation: nothing of it is clipped, and it costs nothing.
+`VariationalLearner`; the private step clips its gradients one by one and sums
+them with noise. `with_divergence`, an Optax transformation, adds the second
+after the noise: it is not clipped, and costs nothing.
 """
 
 import dataclasses
@@ -27,10 +27,10 @@ from episodic_dp import models
 from episodic_dp.learners import descent
 from episodic_dp.pvi import gaussian
 
-# Of a posterior, to be optimised: {"log_scale": tree, "mean": tree}.
+# Parameters of a posterior to optimise: {"log_scale": tree, "mean": tree}.
 Params = Any
-# Nodes and probabilities of a standard normal number: more of them change no
-# digit that is reported.
+# Nodes and weights for a standard normal number. More nodes change no reported
+# digit.
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(20)
 _SHARES = _WEIGHTS / _WEIGHTS.sum()
 
@@ -54,7 +54,7 @@ class LinearRegression:
   """Bayesian linear regression with known noise: conjugate, in closed form.
 
   Attributes:
-    features: of an input; add a constant one for an offset.
+    features: number of features of an input; add a constant one for an offset.
     noise: standard deviation of a label around its mean.
   """
 
@@ -62,13 +62,13 @@ class LinearRegression:
   noise: float = 1.0
 
   def prior(self, variance: float) -> gaussian.Full:
-    """Return independent centred parameters of one variance."""
+    """Return independent centred parameters with one variance."""
     return gaussian.Full(
         jnp.zeros(self.features), jnp.eye(self.features) / variance
     )
 
   def exact(self, examples: Examples) -> gaussian.Full:
-    """Return the likelihood of some examples, itself a Gaussian factor."""
+    """Return the likelihood of the examples, a Gaussian factor."""
     weighted = examples.inputs * examples.weight[:, None] / self.noise**2
     return gaussian.Full(
         weighted.T @ examples.labels, weighted.T @ examples.inputs
@@ -87,13 +87,13 @@ class LogisticRegression:
   """Two classes: the logit of class 1 is linear in the input.
 
   Attributes:
-    features: of an input; a weight for each, and an offset.
+    features: number of features of an input; each has a weight, plus an offset.
   """
 
   features: int
 
   def prior(self, variance: float) -> gaussian.MeanField:
-    """Return independent centred parameters of one variance."""
+    """Return independent centred parameters with one variance."""
     zero = {"offset": jnp.zeros(()), "weights": jnp.zeros(self.features)}
     precision = jax.tree.map(lambda a: a + 1 / variance, zero)
     return gaussian.MeanField(zero, precision)
@@ -120,7 +120,7 @@ class LogisticRegression:
     """Return logits [n, nodes] and probabilities of nodes [nodes]."""
     mean, variance = q.mean, q.variance
     centre = inputs @ mean["weights"] + mean["offset"]
-    # Kept above 0, where the root has no slope.
+    # Kept above 0, where the root is differentiable.
     spread = inputs**2 @ variance["weights"] + variance["offset"]
     spread = jnp.sqrt(jnp.maximum(spread, 1e-12))
     nodes, shares = (jnp.asarray(a, inputs.dtype) for a in (_NODES, _SHARES))
@@ -136,7 +136,7 @@ def to_params(q: gaussian.MeanField) -> Params:
 
 
 def to_gaussian(params: Params) -> gaussian.MeanField:
-  """Return the Gaussian of what is optimised."""
+  """Return the Gaussian of the parameters to optimise."""
   variance = jax.tree.map(lambda s: jnp.exp(2 * s), params["log_scale"])
   return gaussian.mean_field(params["mean"], variance)
 
@@ -146,8 +146,8 @@ class VariationalLearner(learners.Learner):
   """Learner of a mean-field posterior from single examples.
 
   Attributes:
-    likelihood: of an example.
-    prior: where the parameters begin.
+    likelihood: likelihood of an example.
+    prior: initial value of the parameters.
   """
 
   likelihood: LogisticRegression
@@ -157,7 +157,7 @@ class VariationalLearner(learners.Learner):
 
   @property
   def model(self) -> models.Model:  # type: ignore[override]
-    """Parameters of the posterior -> its predictions."""
+    """Return the map from parameters of the posterior to predictions."""
 
     def apply(params: Params, images: jax.Array) -> jax.Array:
       inputs = images.reshape(images.shape[0], -1)
@@ -180,7 +180,7 @@ class VariationalLearner(learners.Learner):
       *,
       inner_gradient: descent.InnerGradient = jax.grad,
   ) -> Params:
-    """Return the parameters as they are."""
+    """Return the parameters unchanged."""
     del support, inner_gradient
     return params
 
@@ -194,11 +194,11 @@ class VariationalLearner(learners.Learner):
 
 
 class DivergenceState(NamedTuple):
-  """State of the optimiser of a client.
+  """State of a client's optimiser.
 
   Attributes:
-    cavity: public, set anew at each visit; see `visiting`.
-    inner: the state of the optimiser itself, which stays from visit to visit.
+    cavity: public, replaced at each visit; see `visiting`.
+    inner: state of the wrapped optimiser, which persists between visits.
   """
 
   cavity: gaussian.MeanField
@@ -208,16 +208,16 @@ class DivergenceState(NamedTuple):
 def with_divergence(
     optimizer: optax.GradientTransformation, examples: float
 ) -> optax.GradientTransformation:
-  """Descend minus the local free energy, given its private part.
+  """Descend minus the local free energy, given the gradient of its first part.
 
   Args:
-    optimizer: of the parameters.
-    examples: how many the client has, a public number: the updates it is given
-      are the mean gradient of one example's loss.
+    optimizer: optimizer of the parameters.
+    examples: number of the client's examples, which is public. The updates that
+      it receives are the mean gradient of one example's loss.
 
   Returns:
-    A transformation whose gradient is that mean plus the slope of the
-    divergence from the cavity over `examples`.
+    A transformation whose gradient is that mean plus the gradient of the
+    divergence from the cavity divided by `examples`.
   """
 
   def init(params: Params) -> DivergenceState:
@@ -239,11 +239,11 @@ def with_divergence(
 def visiting(
     state: Any, start: gaussian.MeanField, cavity: gaussian.MeanField
 ) -> Any:
-  """Return a client's `private.State` at the beginning of a visit.
+  """Return a client's `private.State` at the start of a visit.
 
   Args:
-    state: as its last visit left it: step number, key and optimiser stay.
-    start: the posterior that the client was sent.
+    state: after its last visit; step number, key and optimiser stay.
+    start: the posterior that the client received.
     cavity: the same without the client's own factor.
   """
   return state._replace(

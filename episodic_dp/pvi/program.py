@@ -1,13 +1,13 @@
 """Partitioned variational inference as a program of the training loop.
 
-A round visits every client once; the asynchronous server visits as many clients
-in a random order. Rounds end when each client has spent its budget, or all are
-done. All randomness of a visit follows from the run's secret key, the client
-and the client's own step number.
+A round visits every client once. The asynchronous server makes the same number
+of visits in a random order. Rounds end when each client has spent its budget,
+or all are done. All randomness of a visit follows from the run's secret key,
+the client and the client's own step number.
 
 Formal guarantees: clients hold disjoint examples, so an example has the
-guarantee of its own client, and all examples together have the largest of
-these (`worst`): parallel composition, although visits are adaptive
+guarantee of its own client, and all examples together have the largest of these
+(`worst`). This is parallel composition, although visits are adaptive
 (docs/pvi.md). It is for one example added to, or removed from, its client.
 """
 
@@ -38,15 +38,15 @@ SUMMARY = "guarantees.json"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
-  """Outcome of `run`.
+  """The outcome of `run`.
 
   Attributes:
     posterior: the prior and the clients' factors.
-    rounds: done in all, earlier processes included.
-    stopped: "done", "budget" (no client may be visited again), or the name of
-      a signal.
-    visits: of each client.
-    guarantees: of each client; None if it has released nothing.
+    rounds: rounds done in all, including earlier processes.
+    stopped: "done", "budget" (no client may be visited again), or the name of a
+      signal.
+    visits: number of visits of each client.
+    guarantees: guarantee of each client; None if it has released nothing.
     seconds: wall-clock seconds of this process inside `run`.
   """
 
@@ -74,13 +74,13 @@ def run(
     federation: federation_lib.Federation | None = None,
     **options: Any,
 ) -> Result:
-  """Run in a work directory, from its last checkpoint where it has one.
+  """Run in a work directory, from its last checkpoint if there is one.
 
   Args:
     spec: the run.
-    workdir: takes config.json, metrics.jsonl, guarantees.json, guarantees/ (a
-      privacy statement a client), checkpoints/ and private/.
-    federation: of an earlier run with the same clients, releases and visits.
+    workdir: receives config.json, metrics.jsonl, guarantees.json, guarantees/
+      (a privacy statement for each client), checkpoints/ and private/.
+    federation: from an earlier run with the same clients, releases and visits.
     **options: "resume", "key_file", "deadline" and "callbacks" of
       `training.run`.
 
@@ -92,12 +92,13 @@ def run(
 
 
 class Held(NamedTuple):
-  """State of a run.
+  """The state of a run.
 
   Attributes:
-    posterior: the server's.
-    states: of the clients, by group.
-    sent: the posterior that each client was last sent, along a first axis.
+    posterior: the server's posterior.
+    states: states of the clients, by group.
+    sent: the posterior that each client last received, with a first axis of
+      clients.
   """
 
   posterior: servers.Posterior
@@ -128,7 +129,7 @@ class Inference:
     clients = self._federation.clients
     posterior = servers.begin(self.spec.learner.prior, clients)
     sent = servers.everyone(posterior.natural, clients)
-    key = private.secret_key(bytes(8))  # Replaced by that of the run.
+    key = private.secret_key(bytes(8))  # Replaced by the run's key.
     return Held(posterior, self._federation.begin(key), sent)
 
   def parts(self, state: Held) -> dict[str, str]:
@@ -151,7 +152,7 @@ class Inference:
     }
 
   def saved(self, state: Held) -> tuple[Any, Any]:
-    """See `training.Program`; all but the keys."""
+    """See `training.Program`; everything but the keys."""
     states = [s._asdict() | {"key": ()} for s in state.states]
     return state.posterior, {"clients": states, "sent": state.sent}
 
@@ -167,7 +168,7 @@ class Inference:
     return Held(params, states, rest["sent"])
 
   def charge(self, ranges: Sequence[range]) -> None:
-    """See `training.Program`: who is visited when is public."""
+    """See `training.Program`; the order of visits is public."""
     for done in itertools.chain(*ranges):
       self._pay(done + 1)
     self._done = self.steps = ranges[-1].stop
@@ -283,7 +284,7 @@ class Inference:
     )
 
   def _pay(self, number: int) -> list[int]:
-    """Pay for the visits of a round; return the visited clients in order."""
+    """Charge the visits of a round; return the visited clients in order."""
     spec, count = self.spec, len(self.spec.clients)
     order: Sequence[int] = range(count)
     if spec.server == "asynchronous":
@@ -310,7 +311,7 @@ def score(
 
 
 def summary(spec: federation_lib.Spec, result: Result) -> str:
-  """Describe the run and its cost, in a line for each kind of client."""
+  """Describe the run and its cost, with a line for each size of client."""
   heads = {
       "done": "done",
       "budget": "done: every client has spent its budget",

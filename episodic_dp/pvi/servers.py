@@ -11,11 +11,12 @@ A client's visit is any pure function
 
   visit(client, start, cavity) -> (client, local posterior)
 
-of what the client keeps (data and optimiser, a pytree), the posterior it was
-sent and that posterior without its own factor. Servers differ in who answers
-in a turn, and in what these clients were sent (`serve`).
+of the client's own state (data and optimiser, a pytree), the posterior it
+received and that posterior without its own factor. Servers differ in the
+clients that answer in a turn, and in the posterior that they received
+(`serve`).
 
-| server | a turn | what a client was sent |
+| server | a turn | posterior that a client received |
 | --- | --- | --- |
 | synchronous | all clients | the posterior after the last turn |
 | sequential | one client | the posterior after the last turn |
@@ -25,16 +26,16 @@ Formal guarantees
 -----------------
 A round of `make_client_level_round` samples clients (Poisson, or all of them).
 Each sampled client sends the change of its factor's natural parameters, clipped
-to C. The server sees the sum of these changes plus N(0, (z C)^2 I) and nothing
-else. `accounting` accounts for this at the level of the clients, given the same
-`Release`. A client keeps its own factor, which depends on its data and on the
+to C. The server receives only the sum of these changes plus N(0, (z C)^2 I).
+`accounting` accounts for this at the level of the clients, given the same
+`Release`. A client stores its own factor, which depends on its data and on the
 rounds in which it was sampled; docs/pvi.md proves that this costs nothing more.
 
 | edge case | contribution of a client |
 | --- | --- |
-| sampled, and does not answer | 0 |
+| sampled, but does not answer | 0 |
 | a change that is not finite | 0, and its factor stays |
-| a change beyond C | scaled down; its factor moves by what was sent |
+| a change beyond C | scaled down; its factor moves by the sent change |
 """
 
 from collections.abc import Callable
@@ -55,11 +56,11 @@ Visit = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
 class Posterior(NamedTuple):
-  """State of a server, in natural parameters.
+  """The state of a server, in natural parameters.
 
   Attributes:
     prior: p, a proper Gaussian.
-    factors: t_m of all clients, along a first axis of length M.
+    factors: t_m of all clients, with a first axis of length M.
   """
 
   prior: Any
@@ -67,12 +68,12 @@ class Posterior(NamedTuple):
 
   @property
   def natural(self) -> Any:
-    """q: the prior times all factors."""
+    """Return q, the prior times all factors."""
     return jax.tree.map(lambda p, t: p + t.sum(0), self.prior, self.factors)
 
   @property
   def clients(self) -> int:
-    """Number of clients, M."""
+    """Return the number of clients, M."""
     return len(jax.tree.leaves(self.factors)[0])
 
   def factor(self, client: jax.Array | int) -> Any:
@@ -81,7 +82,7 @@ class Posterior(NamedTuple):
 
 
 def begin(prior: gaussian.Natural, clients: int) -> Posterior:
-  """Begin with all factors 1, the posterior the prior: eqs 2.18, 2.19.
+  """Start with all factors 1 and the prior as the posterior: eqs 2.18, 2.19.
 
   Args:
     prior: p.
@@ -98,16 +99,16 @@ def new_factor(
 
   Args:
     local: the local posterior, the maximum of eq. 2.20 or near it.
-    cavity: the cavity that it was found with.
-    old: the factor before, as natural parameters.
-    damping: the share of the way that is taken; 1 for eq. 2.21.
+    cavity: the cavity of that maximum.
+    old: the previous factor, as natural parameters.
+    damping: the applied share of the change; 1 for eq. 2.21.
 
   Returns:
-    t_old^(1 - damping) t_new^damping. Noise and unfinished optimisation can
-    leave the local posterior less certain than the cavity. Then t_new would
-    have a negative precision: it is projected to precision 0, the local mean
-    kept. So factors stay valid, and every cavity and posterior proper. A local
-    posterior that is not finite changes nothing.
+    t_old^(1 - damping) t_new^damping. Noise and incomplete optimisation can
+    make the local posterior less certain than the cavity. Then t_new would have
+    a negative precision; it is projected to precision 0 with the same local
+    mean. So factors stay valid, and every cavity and posterior is proper. A
+    local posterior that is not finite changes nothing.
   """
   new = gaussian.quotient(local.above(cavity), cavity)
   moved = jax.tree.map(lambda a, b: (1 - damping) * a + damping * b, old, new)
@@ -118,7 +119,7 @@ def new_factor(
 
 
 def without(posterior: Posterior, client: int) -> Posterior:
-  """Return the posterior after a client withdraws: its factor is 1."""
+  """Return the posterior after a client withdraws: its factor becomes 1."""
   nothing = jax.tree.map(jnp.zeros_like, posterior.prior)
   return posterior._replace(factors=put(posterior.factors, client, nothing))
 
@@ -131,19 +132,19 @@ def answer(
     sent: Any,
     damping: float,
 ) -> tuple[Posterior, Any]:
-  """Let some clients answer at once: eqs 2.20 and 2.21 of each.
+  """Let some clients answer at once: eqs 2.20 and 2.21 for each.
 
   Args:
-    visit: see above.
-    posterior: before.
-    clients: what these k clients keep, along a first axis of length k.
-    numbers: int32[k], who they are.
-    sent: the posterior that each of all clients was last sent, along a first
+    visit: see the module's text.
+    posterior: before the visits.
+    clients: states of these k clients, with a first axis of length k.
+    numbers: int32[k], their numbers.
+    sent: the posterior that each of all clients last received, with a first
       axis of length M; a client's own factor has not changed since.
-    damping: of every factor's change.
+    damping: damping of every factor's change.
 
   Returns:
-    The posterior with their new factors, and what they keep after the visit.
+    The posterior with their new factors, and their states after the visit.
   """
   received, old = rows((sent, posterior.factors), numbers)
   cavities = gaussian.quotient(received, old)
@@ -165,18 +166,18 @@ def serve(
   """Take one turn after another.
 
   Args:
-    visit: see above.
-    posterior: before.
-    clients: what all clients keep, along a first axis of length M.
+    visit: see the module's text.
+    posterior: before the turns.
+    clients: states of all clients, with a first axis of length M.
     order: int32[turns, k], the different clients that answer in each turn:
       `arange(M)[None]` for a synchronous round, `arange(M)[:, None]` for a
       sequential one.
-    damping: of every factor's change; about 1 / M is always safe.
-    sent: the posterior that each client was last sent, along a first axis, for
-      an asynchronous server; None to send the present one to all.
+    damping: damping of every factor's change; about 1 / M is always safe.
+    sent: the posterior that each client last received, with a first axis of
+      clients, for an asynchronous server; None sends the present one to all.
 
   Returns:
-    The posterior, the clients and what each was last sent.
+    The posterior, the clients and the posterior that each last received.
   """
 
   def turn(carry: Any, numbers: jax.Array) -> tuple[Any, None]:
@@ -196,7 +197,7 @@ def serve(
 
 
 def everyone(natural: Any, clients: int) -> Any:
-  """Return the same natural parameters for each client, along a first axis."""
+  """Return the same natural parameters for each client, with a first axis."""
   return jax.tree.map(
       lambda a: jnp.broadcast_to(a, (clients, *a.shape)), natural
   )
@@ -208,7 +209,7 @@ def rows(tree: Any, numbers: jax.Array | int) -> Any:
 
 
 def put(tree: Any, numbers: Any, new: Any) -> Any:
-  """Return the arrays with other rows for some clients."""
+  """Return the arrays with the rows of some clients replaced."""
   return jax.tree.map(
       lambda a, b: jnp.asarray(a).at[numbers].set(b), tree, new
   )
@@ -218,14 +219,14 @@ def put(tree: Any, numbers: Any, new: Any) -> Any:
 
 
 class ClientLevelState(NamedTuple):
-  """State that a run of client-level privacy carries from round to round.
+  """State that a run with client-level privacy carries from round to round.
 
   Attributes:
     prior: p.
-    posterior: q, natural parameters: the one thing that is released.
-    factors: t_m along a first axis, each private and kept by its client; in a
-      simulation, here.
-    clients: what else clients keep, along a first axis; private.
+    posterior: q, natural parameters: the only part that is released.
+    factors: t_m with a first axis of clients. Each is private and stored by its
+      client; in a simulation, here.
+    clients: the clients' other states, with a first axis; private.
     step: int32 scalar, rounds done.
   """
 
@@ -239,11 +240,11 @@ class ClientLevelState(NamedTuple):
 def begin_client_level(
     prior: gaussian.Natural, clients: Any, count: int
 ) -> ClientLevelState:
-  """Return the state in which all factors are 1.
+  """Return the state with all factors 1.
 
   Args:
     prior: p.
-    clients: what each keeps, along a first axis of length `count`.
+    clients: states of the clients, with a first axis of length `count`.
     count: M.
   """
   factors = begin(prior, count).factors
@@ -255,11 +256,11 @@ def begin_client_level(
 def check_release(
     release: plan_lib.Release, *, remembers: bool = False
 ) -> None:
-  """Refuse releases for which the proofs of `docs/pvi.md` do not hold.
+  """Refuse releases that the proofs in `docs/pvi.md` do not cover.
 
   Args:
-    release: of a client's local steps, or of a round.
-    remembers: whether each unit remembers what it sent before, as the clients
+    release: release of a client's local steps, or of a round.
+    remembers: whether each unit remembers its earlier messages, as the clients
       of client-level privacy do.
 
   Raises:
@@ -268,27 +269,27 @@ def check_release(
   stage, mechanism = release.plan.stages[-1], release.mechanism
   if len(release.levels) > 1 or release.plan.episode is not None:
     raise plan_lib.UnsoundPlanError(
-        f"private inference with the levels {release.levels}: the proof takes"
+        f"private inference with the levels {release.levels}: the proof covers"
         " single units of one level, without episodes; give a hierarchy of"
-        " clients alone for client-level privacy, and one of examples alone for"
+        " clients only for client-level privacy, or of examples only for"
         " local privacy"
     )
   if not isinstance(stage, (plan_lib.Poisson, plan_lib.All)):
     raise plan_lib.UnsoundPlanError(
-        f"private inference with {stage}: a visit may be cut off or come late,"
+        f"private inference with {stage}: a visit may be cut off or be late,"
         " and clients remember earlier rounds, so the proof needs independent"
-        " draws of units in every step; use Poisson(p) or All()"
+        " samples of units in every step; use Poisson(p) or All()"
     )
   if mechanism.clipping != "fixed":
     raise plan_lib.UnsoundPlanError(
-        f"private inference with clipping={mechanism.clipping!r}: only a clip"
-        " norm that stays the same was proved; use clipping='fixed'"
+        f"private inference with clipping={mechanism.clipping!r}: the proof"
+        " covers constant clip norms only; use clipping='fixed'"
     )
   if remembers and mechanism.clip_by != "global":
     raise plan_lib.UnsoundPlanError(
         f"client-level privacy with clip_by={mechanism.clip_by!r}: a client"
-        " remembers what was clipped off, with which no other clipping was"
-        " proved; use clip_by='global'"
+        " remembers the part that was clipped, for which only global clipping"
+        " is proved; use clip_by='global'"
     )
 
 
@@ -301,10 +302,10 @@ def make_client_level_round(
   """Return the function of one round.
 
   Args:
-    visit: see above, not private by itself.
-    release: which clients a round samples, and how their changes are clipped
-      and noised.
-    damping: of every factor's change, before it is clipped.
+    visit: see the module's text; it need not be private.
+    release: sampling of the clients of a round, and clipping and noise of their
+      changes.
+    damping: damping of every factor's change, before it is clipped.
 
   Returns:
     (key, state, answers bool[M]) -> state: pure and jitted; the key is the
@@ -316,7 +317,7 @@ def make_client_level_round(
   check_release(release, remembers=True)
   mechanism = release.mechanism
   z, clip_norm = mechanism.noise_multiplier, mechanism.clip_norm
-  noise_scale = z * clip_norm if z else 0.0  # Without, it may be infinite.
+  noise_scale = z * clip_norm if z else 0.0  # C may be infinite without noise.
 
   def one(
       state: ClientLevelState, takes_part: Any, client: Any, factor: Any
@@ -351,7 +352,7 @@ def make_client_level_round(
     posterior = gaussian.product(state.posterior, noised)
     return ClientLevelState(
         state.prior,
-        # Noise may take certainty away, but not that of the prior.
+        # Noise may reduce certainty, but not below that of the prior.
         posterior.above(state.prior),
         gaussian.product(state.factors, changes),
         clients,

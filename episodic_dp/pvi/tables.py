@@ -1,8 +1,8 @@
 """Tabular data as inputs and classes, by a public schema.
 
-Anything computed from the rows (their means, their largest value, the values of
-a column) would be one more release. So a schema says it before: the values of
-every column of words, centre and scale of every column of numbers.
+Any quantity computed from the rows (means, the largest value, the values of a
+column) would be one more release. So a schema states it in advance: the values
+of every text column, and centre and scale of every number column.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ from episodic_dp import _validate
 from episodic_dp import plain
 from episodic_dp import plan as plan_lib
 
-_MOST_SCALES = 10  # Numbers are limited to so many scales around the centre.
+_MOST_SCALES = 10  # Numbers are limited to 10 scales around the centre.
 
 
 def _check_different(name: str, value: Any) -> Any:
@@ -38,7 +38,7 @@ class Number:
   Attributes:
     centre: a usual value.
     scale: a usual distance from it, above 0.
-    log: whether f is ln(1 + x), for amounts; else it changes nothing.
+    log: whether f is ln(1 + x), for amounts; else f is the identity.
   """
 
   centre: float = 0.0
@@ -51,11 +51,11 @@ class Schema:
   """Public description of a table, known before it is read.
 
   Attributes:
-    columns: name -> how it is encoded; others are not read. Words become an
+    columns: name -> encoding; other columns are not read. Text becomes an
       indicator for each of the listed values, and 0 for others.
     label: the column of the class.
     classes: its values, from class 0 on.
-    client: the column of the client; None where rows are dealt out.
+    client: the column of the client; None if rows are divided by a rule.
     clients: its values; a run needs at least one row of each.
   """
 
@@ -67,7 +67,7 @@ class Schema:
 
   @property
   def features(self) -> int:
-    """Number of features of an input."""
+    """Return the number of features of an input."""
     return sum(
         1 if isinstance(column, Number) else len(column)
         for column in self.columns.values()
@@ -81,7 +81,7 @@ class Table:
   Attributes:
     inputs: float32[rows, features].
     labels: int32[rows].
-    members: client -> its rows; empty where the schema has no clients.
+    members: client -> its rows; empty if the schema has no clients.
   """
 
   inputs: np.ndarray
@@ -94,7 +94,7 @@ def read_schema(path: str | os.PathLike) -> Schema:
 
   Raises:
     OSError: the file cannot be read.
-    PlanError: it holds no schema.
+    PlanError: it does not hold a schema.
   """
   text = pathlib.Path(path).read_text(encoding="utf-8-sig")
   try:
@@ -105,12 +105,12 @@ def read_schema(path: str | os.PathLike) -> Schema:
 
 
 def read(path: str | os.PathLike, schema: Schema) -> Table:
-  """Return a CSV file with a header, encoded.
+  """Return the encoded rows of a CSV file with a header.
 
   Raises:
     OSError: the file cannot be read.
-    PlanError: the file is no table, a column is missing, or a row has another
-      class or client than the schema says.
+    PlanError: the file is not a table, a column is missing, or a row has a
+      class or client that is not in the schema.
   """
   with open(path, newline="", encoding="utf-8-sig") as file:
     rows = list(filter(None, csv.reader(file, skipinitialspace=True))) or [[]]
@@ -118,7 +118,7 @@ def read(path: str | os.PathLike, schema: Schema) -> Table:
   ragged = [i for i, row in enumerate(body, 2) if len(row) != len(names)]
   if ragged or not body or len(set(names)) < len(names):
     raise plan_lib.PlanError(
-        f"{path} has {len(names)} columns and {len(body)} rows, of which"
+        f"{path} has {len(names)} columns and {len(body)} rows, and"
         f" {len(ragged)} have another number of fields (rows {ragged[:4]}):"
         " give it one header line of different names, and rows below"
     )
@@ -135,7 +135,7 @@ def encode(
 
   Args:
     held: name -> the column.
-    schema: of it.
+    schema: schema of the table.
     table: its name, for messages, which count rows as a spreadsheet does.
   """
 
@@ -154,7 +154,7 @@ def encode(
       except (KeyError, ValueError) as e:
         raise plan_lib.PlanError(
             f"row {row} of {table} has {column} '{word}': expected {expected},"
-            " as the schema says; change the schema, by a public rule, or the"
+            " as in the schema; change the schema, by a public rule, or the"
             " row"
         ) from e
     return np.asarray(found)

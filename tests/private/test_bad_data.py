@@ -592,7 +592,7 @@ def test_wrong_images_are_refused_before_training(images, text):
 @pytest.mark.parametrize("norm,z", [(1e-40, 1), (1e39, 1), (1e-10, 1e-30)])
 def test_noise_that_float32_does_not_hold_is_refused(norm, z):
   """It would be flushed to 0, or be infinite."""
-  with pytest.raises(plan.PlanError, match=re.escape(f"clip_norm {norm}")):
+  with pytest.raises(plan.PlanError, match=re.escape(f"clip_norm={norm}")):
     released(
         _dataset(_BLACK.astype(np.uint8)), (plan.All(),), None, "image",
         clip_norm=norm, noise_multiplier=z,

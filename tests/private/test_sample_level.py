@@ -281,7 +281,7 @@ def test_learners_that_ask_otherwise_are_refused():
         gradient(params, support, 0)
       return params
 
-  assert refused(r"Twice.adapt asks.*\[0, 0, 0\].*inner_steps=3",
+  assert refused(r"Twice.adapt requests.*\[0, 0, 0\].*inner_steps=3",
           by=Twice(MODEL, inner_steps=3, order="first"))
 
   class Loop(learners.MAML):
@@ -337,7 +337,7 @@ def test_learners_that_read_support_examples_otherwise_are_refused():
     return kind(MODEL, inner_steps=1, order="first")
 
   for how in ("mixed", "loss", "start"):
-    assert refused("Leaky.adapt reads the support set by another way",
+    assert refused("Leaky.adapt reads the support set in another way",
                    m=mechanism(inner_steps=1), by=leaking(how)), how
   assert callable(make_step(mechanism(inner_steps=1), leaking("sizes alone")))
 
@@ -447,7 +447,7 @@ def test_it_is_dp_sgd_and_without_clipping_sgd(hierarchy, stages, clip_norm, z):
 @pytest.mark.parametrize(
     "changes,text",
     [
-        ({"labels": None}, "labels are needed"),
+        ({"labels": None}, "needs labels"),
         ({"labels": np.arange(ROWS)}, "labels are 0 to 13: build it with 14"),
         ({"labels": np.arange(ROWS) % 2 - 1}, "labels are -1 to 0"),
     ],

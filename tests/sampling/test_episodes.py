@@ -272,7 +272,7 @@ def test_most_copies_are_counted_over_all_participants(monkeypatch):
         ({"per_class": 0}, "per_class 0"),
         ({"classes": 2**30}, "more than 2\\^31 - 1 rows"),
         ({"participants": 2**31}, "leaves, more than"),
-        ({"key_seed": 2**32}, "key_seed 4294967296"),
+        ({"key_seed": 2**32}, "key_seed=4294967296"),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(change, message):

@@ -20,7 +20,7 @@ def _names(folder: pathlib.Path) -> tuple[str, ...]:
 
 
 NAMES = _names(_FOLDER)
-PVI_NAMES = _names(_FOLDER / "pvi")  # Of `episodic-dp pvi`.
+PVI_NAMES = _names(_FOLDER / "pvi")  # For `episodic-dp pvi`.
 
 
 def load(
@@ -29,7 +29,7 @@ def load(
     *,
     names: Sequence[str] = NAMES,
 ) -> dict[str, Any]:
-  """Return the config of a preset or of another file, with fields set.
+  """Return the config of a preset or of a file, with fields set.
 
   Args:
     source: name of a preset or path of a file, with arguments after a colon,
@@ -58,7 +58,7 @@ def load(
     spec.loader.exec_module(module)
   except Exception as e:  # A user's file may raise anything.
     raise errors.RunError(
-        f"--config={name} cannot be read ({type(e).__name__}: {e}): mend it"
+        f"--config={name} cannot be read ({type(e).__name__}: {e}): correct it"
     ) from e
   make = module.get_config
   found = run_config.as_mapping(make(arguments) if colon else make())

@@ -3,10 +3,10 @@
 Paper: "Meta-Learning with Differential Privacy" (DP-MAML), Table 3: 48.1 %
 private (5-way 5-shot: 58.2 %) at a claimed epsilon of 1.5, 61.0 % without
 privacy (78.6 %). Its 1600 tasks a step are q = 0.004 of 400 000 participants.
-Here a step draws each participant with probability q, independently (Poisson),
-which gives epsilon = 0.498 at delta = 1e-6 after 250 steps with z = 1.
-The paper keeps the rate at 0.01, and its code judges a task on 15 images per
-class.
+Here a step samples each participant with probability q, independently
+(Poisson), which gives epsilon = 0.498 at delta = 1e-6 after 250 steps with z =
+1. The paper keeps the rate at 0.01, and its code evaluates a task on 15 images
+per class.
 
 Command:
   episodic-dp train --data_dir=DATA --workdir=DIR \\
@@ -17,10 +17,10 @@ accuracy:
   --config=cifar_fs:participants=2000,width=8,\\
 inner_steps=1,query=1,steps=3
 
-Arguments after the colon: private (1), way (5), shot (1), query (15, images per
-class that a task is judged on in training), width (48), participants (400000),
-inner_steps (5), steps (250), rate (0.004: the share of the participants that a
-step draws).
+Arguments after the colon: private (1), way (5), shot (1), query (15: query
+images per class of a training task), width (48), participants (400000),
+inner_steps (5), steps (250), rate (0.004: share of the participants that a step
+samples).
 """
 
 import ml_collections

@@ -1,17 +1,16 @@
 """CIFAR-FS in three stages: superclass, class, image.
 
 Paper: "Privacy Amplification for Episodic Training Methods" (Tombs, Kotevska
-and Young, 2022): a step draws superclasses, then classes of each, then images
-of these. Tasks are cut from the superclasses of a step, so that way is the
-product of the class stages of a task: 5 superclasses of one class each are
-5-way. The 20 training superclasses hold 2 to 5 classes, and thus a task takes
-at most 2 of each; with 2 it takes whole superclasses, which leaves the class
-without a guarantee.
+and Young, 2022). A step samples superclasses, then classes of each, then images
+of these. Tasks are cut from the superclasses of a step, so way is the product
+of a task's class stages: 5 superclasses of one class each are 5-way. The 20
+training superclasses hold 2 to 5 classes, so a task takes at most 2 of each.
+With 2 it takes whole superclasses, and the class has no guarantee.
 
-One run guarantees something to the superclass, to the class and to the image.
-There are only 20 superclasses to hide among, so that a small epsilon for one of
-them takes much noise: this config teaches the accounting. Thousands of writers
-(glyphs.py) show a useful epsilon. Validation and test tasks are of any classes.
+One run gives guarantees for the superclass, the class and the image. With only
+20 superclasses, a small epsilon for one of them needs much noise. This config
+demonstrates the accounting; thousands of writers (glyphs.py) give a useful
+epsilon. Validation and test tasks are of any classes.
 
 Command:
   episodic-dp train --data_dir=DATA --workdir=DIR \\

@@ -1,15 +1,15 @@
 """CIFAR-FS without tasks: DP-MAML's pre-training and DP pre-training.
 
-Paper: "Meta-Learning with Differential Privacy" (DP-MAML), section 6.5: a
+Paper: "Meta-Learning with Differential Privacy" (DP-MAML), section 6.5. A
 network is trained for all classes together and initialises test tasks without
-its last layer; the private one by DP-SGD with z = 6, lots of 2000 images and
-100 epochs, for which epsilon = 1.73 at delta = 1e-5 is claimed. The paper
-learns 80 classes, validation among them. Here validation stays apart: 64
-classes, 38 400 images, of which a step draws each with probability 2000 /
+its last layer. The private network is trained by DP-SGD with z = 6, lots of
+2000 images and 100 epochs, for which epsilon = 1.73 at delta = 1e-5 is claimed.
+The paper learns 80 classes, including validation. Here validation is separate:
+64 classes, 38 400 images, and a step samples each with probability 2000 /
 38400, independently (Poisson). This takes 1920 steps and gives epsilon = 1.492
-to an image; the 48 000 images of 80 classes in 2400 steps would give 1.318.
-Norms are by group, since batch normalisation mixes the images that are clipped
-one by one; compare with runs of the same norm (--config.model.norm=group).
+for an image; the 48 000 images of 80 classes in 2400 steps would give 1.318.
+Norms are by group, since batch normalisation mixes images that are clipped one
+by one; compare with runs of the same norm (--config.model.norm=group).
 
 Command:
   episodic-dp train --data_dir=DATA --workdir=DIR \\
@@ -22,8 +22,8 @@ The defaults are for an accelerator. A trial on a laptop, without useful
 accuracy:
   --config=cifar_fs_supervised:width=8,lot=200,epochs=0.02
 
-Arguments after the colon: private (1), way (5), shot (1), width (48),
-lot (2000, images of a step on average), epochs (100.0), noise_multiplier (6.0).
+Arguments after the colon: private (1), way (5), shot (1), width (48), lot
+(2000: average images of a step), epochs (100.0), noise_multiplier (6.0).
 """
 
 import ml_collections
@@ -58,7 +58,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       checkpoint_every=50,
   )
   c.model.width = arg.width
-  c.optimizer.rate = c.optimizer.final_rate = 0.004  # The paper's.
+  c.optimizer.rate = c.optimizer.final_rate = 0.004  # The paper's rate.
   c.compute.microbatch_size = 64
   c.evaluation.shot, c.evaluation.query = arg.shot, 15
   c.evaluation.every = 50

@@ -1,9 +1,8 @@
 """The built-in data: 5-way 1-shot on the scripts of thousands of writers.
 
-Every participant draws the glyphs of a script of their own; a step draws
+Every participant draws the glyphs of a separate script. A step samples
 participants (Poisson), then five of their glyphs, then drawings of each. The
-run gives a guarantee to the participant, to the glyph and to the drawing at
-once.
+run gives guarantees for the participant, the glyph and the drawing at once.
 
 Command:
   episodic-dp train --config=glyphs \\
@@ -16,9 +15,9 @@ epsilon 1.209 for a participant, 0.9197 for a glyph and 0.5406 for a drawing
 20 %. Both runs, and the comparison:
   python -m experiments.reproduce --target=glyphs --scale=cpu --workdir=DIR
 
-Arguments after the colon: private (1), participants (8000), rate (0.02: the
-share of the participants that a step draws), width (8), inner_steps (1),
-steps (60), size (28: pixels).
+Arguments after the colon: private (1), participants (8000), rate (0.02: share
+of the participants that a step samples), width (8), inner_steps (1), steps
+(60), size (28: pixels).
 """
 
 import ml_collections

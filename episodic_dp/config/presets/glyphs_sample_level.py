@@ -1,10 +1,10 @@
 """Sample-level privacy: every drawing is a clip unit, inside the tasks too.
 
 Algorithm 2 of "Meta-Learning with Differential Privacy" (DP-MAML), with
-first-order outer gradients: the gradients of single support drawings are
+first-order outer gradients. The gradients of single support drawings are
 clipped and noised in every inner step, those of single query drawings in the
 outer sum. With sample_level=0 the same plan is trained with whole tasks as clip
-units, and the noise with which a drawing has the same guarantee.
+units, and with the noise that gives a drawing the same guarantee.
 
 Commands:
   episodic-dp train --workdir=DIR \\
@@ -13,15 +13,15 @@ Commands:
 
 Measured with --config.private_seed=1, one run each, in about four minutes on
 two busy CPU cores: a drawing has epsilon 2.41 in sample-level training and 2.40
-with tasks as clip units (delta = 1e-5), where 5-way 8-shot accuracy on 600 test
-tasks (last checkpoint) is 36.4 +- 1.1 % and 47.8 +- 1.2 %; untrained it is
-34.5 +- 1.0 %. A participant has epsilon 3.94 and 3.18. The learner's and the
-optimizer's settings are the best of four tried without privacy, after private
-runs with others had learned nothing; clip norms and the shares of inner and
-outer noise are first guesses.
+with tasks as clip units (delta = 1e-5). The 5-way 8-shot accuracies on 600 test
+tasks (last checkpoint) are 36.4 +- 1.1 % and 47.8 +- 1.2 %; untrained it is
+34.5 +- 1.0 %. A participant has epsilon 3.94 and 3.18. The settings of learner
+and optimizer are the best of four tried without privacy, after private runs
+with others had learned nothing. Clip norms and the shares of inner and outer
+noise are first guesses.
 
 Arguments after the colon: private (1), sample_level (1), participants (4000),
-rate (0.04: the share of the participants that a step draws), width (8),
+rate (0.04: share of the participants that a step samples), width (8),
 inner_steps (3), shot (8), query (2), steps (60), size (16: pixels).
 """
 

@@ -1,10 +1,10 @@
 """The built-in data without tasks: DP-SGD on the drawings of all glyphs.
 
 One network learns to classify the glyphs of all training writers from Poisson
-samples of single drawings, each clipped by itself (Abadi et al., 2016,
-Algorithm 1). The drawing is the unit of the guarantee, and the only one. What
-was learned is measured on tasks of unseen writers: the features are kept, and a
-new head is trained on the support set of every task (config.fine_tuning).
+samples of single drawings, each clipped separately (Abadi et al., 2016,
+Algorithm 1). The drawing is the only unit with a guarantee. The result is
+measured on tasks of unseen writers: the features are kept, and a new head is
+trained on the support set of every task (config.fine_tuning).
 
 Command:
   episodic-dp train --workdir=DIR \\
@@ -15,9 +15,9 @@ included; with privacy 63.8 % ± 1.2 of test accuracy at epsilon = 3.503 for a
 drawing (delta = 1e-5; the noise differs from key to key), untrained features
 39.6 %, chance 20 %.
 
-Arguments after the colon: private (1), writers (20, of 8 glyphs each),
-drawings (60, of each glyph), rate (0.05: the share of the drawings that a step
-draws), width (8), steps (100), noise_multiplier (1.0), size (28: pixels).
+Arguments after the colon: private (1), writers (20, of 8 glyphs each), drawings
+(60, of each glyph), rate (0.05: share of the drawings that a step samples),
+width (8), steps (100), noise_multiplier (1.0), size (28: pixels).
 """
 
 import ml_collections

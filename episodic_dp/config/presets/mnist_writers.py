@@ -1,22 +1,23 @@
 """MNIST by its writers: the hand of a person, from one image of each digit.
 
-A task is five digits of one writer: a model adapts to one image of each (or
-five) and classifies other images by the same hand. A step draws each of the 539
-training writers with probability `rate` (Poisson), then five of their ten
+A task is five digits of one writer. A model adapts to one image of each (or
+five) and classifies other images by the same writer. A step samples each of the
+539 training writers with probability `rate` (Poisson), then five of their ten
 digits, then images of each. Validation and test writers are other people.
 
-One run guarantees something to three units at once (delta = 1e-5):
-  writer  all that a person wrote, and so whether they took part;
-  digit   what a person wrote of one of the digits, a dozen images or so;
-  image   a single one.
-The ten digits themselves are labels that all share, and no units: that there
-are sevens is public, and so is how many images each writer has of each digit.
+One run gives guarantees for three units at once (delta = 1e-5):
+  writer  all images of a person, and so whether they took part;
+  digit   a person's images of one digit, about a dozen;
+  image   a single image.
+The ten digits themselves are labels that all writers share, not units: that
+there are sevens is public, and so is the number of images that each writer has
+of each digit.
 
-With 539 people to hide among every epsilon has its price, which
-experiments/results/mnist_writers.md lists. A digit or an image costs hardly
-less than its writer: a digit is exchanged for another one, which moves a task
-twice as far as its absence would, and where a writer has few images of a digit
-all of them are drawn.
+With 539 people every epsilon costs accuracy;
+experiments/results/mnist_writers.md has the numbers. The epsilon of a digit or
+an image is hardly smaller than that of its writer. A removed digit is replaced
+by another one, which moves a task twice as far as removing the writer, and a
+writer with few images of a digit gives all of them.
 
 Command:
   episodic-dp train --data_dir=DATA --workdir=DIR \\
@@ -27,11 +28,11 @@ Expected of this command: 34 s of processor time, test accuracy 90 to 93 %
 3.973 for a writer, 3.928 for a digit and 4.011 for an image; 96 % with
 shot=5,query=1.
 
-Arguments after the colon: private (1), shot (1), query (4: images of a digit
-that a task is judged on in training), rate (0.5: the share of the writers that
-a step draws), noise_multiplier (3.6), width (8), steps (40), learner
-(protonet). A task that cannot be filled, for a writer has too few images of a
-digit, contributes nothing.
+Arguments after the colon: private (1), shot (1), query (4: query images of a
+digit in a training task), rate (0.5: share of the writers that a step samples),
+noise_multiplier (3.6), width (8), steps (40), learner (protonet). A task that
+cannot be filled, because a writer has too few images of a digit, contributes
+nothing.
 """
 
 import ml_collections

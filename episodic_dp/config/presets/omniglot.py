@@ -3,8 +3,9 @@
 Paper: "Meta-Learning with Differential Privacy" (DP-MAML), Table 3: 93.9 %
 private (its 1600 tasks a step, q = 0.004 of 400 000), 99.5 % without privacy;
 20-way 88.0 % and 96.4 %.
-Here a step draws each participant with probability q, independently (Poisson),
-which gives epsilon = 0.498 at delta = 1e-6 after 250 steps with z = 1.
+Here a step samples each participant with probability q, independently
+(Poisson), which gives epsilon = 0.498 at delta = 1e-6 after 250 steps with z =
+1.
 
 Command:
   episodic-dp train --data_dir=DATA --workdir=DIR \\
@@ -16,29 +17,28 @@ Expected of this command on two CPU cores: 51 minutes, test accuracy 95.9 %
 query): 98.5 %. See experiments/results/. The default width of 64 with five
 inner steps is for an accelerator.
 
-The images recur: with the default arguments up to 1881 participants hold one
-class, and up to 228 hold one image. These public counts are in
+The images recur: with the default arguments up to 1881 participants hold the
+same class, and up to 228 hold the same image. These public counts are in
 config.hierarchy.most_copies, and training checks them against the data. A
-participant has a guarantee; a class and an image have none of use
+participant has a guarantee. A class and an image have no useful one
 (`episodic-dp account` prints them): after 250 steps an image's epsilon is above
-50, and the bounds that hold with the errors of the sampler are in the millions.
-For other numbers of participants, queries or classes state the counts after the
+50, and the bounds that include the sampler's error are in the millions. For
+other numbers of participants, queries or classes give the counts after the
 colon, such as class_copies=98,image_copies=20; counts that are too small are
-refused with the true ones.
+refused, and the error has the true ones.
 
 Arguments after the colon: private (1), width (64), participants (400000), rate
-(0.004: the share of the participants that a step draws), inner_steps (5), steps
-(250), query (1, images per class that a task is judged on in training), way
-(5), shot (1), class_copies (0: the known one, or none), image_copies (0:
-the same).
+(0.004: share of the participants that a step samples), inner_steps (5), steps
+(250), query (1: query images per class of a training task), way (5), shot (1),
+class_copies (0: the known number, or none), image_copies (0: the same).
 """
 
 import ml_collections
 
 from episodic_dp.config import defaults
 
-# (participants, way, images of a class) -> the most participants that hold one
-# class, one image.
+# (participants, way, images of a class) -> the largest number of participants
+# that hold the same class, and the same image.
 _MOST_COPIES = {(400_000, 5, 2): (1881, 228), (400_000, 5, 5): (1881, 521)}
 
 

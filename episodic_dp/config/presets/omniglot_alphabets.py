@@ -1,22 +1,22 @@
 """Omniglot in three stages: alphabet, character, drawing.
 
 Paper: "Privacy Amplification for Episodic Training Methods" (Tombs, Kotevska
-and Young, 2022): a step draws alphabets (Poisson), then characters of each,
+and Young, 2022). A step samples alphabets (Poisson), then characters of each,
 then drawings of these. One alphabet is one task, and way is the number of
-characters that the class stage draws; the smallest of the background alphabets
-have 14.
+characters that the class stage samples; the smallest of the background
+alphabets have 14.
 
-One run guarantees something to the alphabet, to the character and to the
-drawing. There are only 30 alphabets to hide among, so that no small epsilon
-exists for one of them: this config teaches the accounting. Thousands of writers
-(glyphs.py) show a useful epsilon.
+One run gives guarantees for the alphabet, the character and the drawing. With
+only 30 alphabets no small epsilon exists for one of them. This config
+demonstrates the accounting; thousands of writers (glyphs.py) give a useful
+epsilon.
 
 Command:
   episodic-dp train --data_dir=DATA --workdir=DIR \\
       --config=omniglot_alphabets
 
-Arguments after the colon: private (1), rate (0.27: the share of the alphabets
-that a step draws), way (5, at most 14), shot (1), query (1), width (16),
+Arguments after the colon: private (1), rate (0.27: share of the alphabets that
+a step samples), way (5, at most 14), shot (1), query (1), width (16),
 inner_steps (1), steps (250), noise_multiplier (1.0).
 """
 

@@ -1,12 +1,12 @@
 """Omniglot in two stages: characters, then drawings; tasks cut from classes.
 
-A step draws tasks * 5 of the 1150 training characters and shot + query drawings
-of each; the characters, in random order, are cut into 5-way tasks (the
+A step samples tasks * 5 of the 1150 training characters and shot + query
+drawings of each. The characters, in random order, are cut into 5-way tasks (the
 disjoint episodes of "Privacy Amplification for Episodic Training Methods",
-Tombs, Kotevska and Young, 2022). Every drawing is real, so that a drawing has a
-guarantee: with sample_level=1 because each is clipped and noised by itself,
-inside the tasks too (Algorithm 2 of "Meta-Learning with Differential Privacy",
-with first-order outer gradients), with sample_level=0 because whole tasks are.
+Tombs, Kotevska and Young, 2022). Every drawing is real, so a drawing has a
+guarantee. With sample_level=1 each drawing is clipped and noised separately, in
+inner steps too (Algorithm 2 of "Meta-Learning with Differential Privacy", with
+first-order outer gradients). With sample_level=0 whole tasks are.
 
 Command:
   episodic-dp train --data_dir=DATA --workdir=DIR \\
@@ -16,9 +16,8 @@ python -m experiments.reproduce --target=sample_level compares the two at the
 same epsilon for a drawing; see experiments/results/.
 
 Arguments after the colon: private (1), sample_level (0), tasks (100 a step),
-shot (5), query (1), width (8), inner_steps (3), steps (100),
-noise_multiplier (4.0), inner_noise_multiplier (2.0, of sample-level training
-alone).
+shot (5), query (1), width (8), inner_steps (3), steps (100), noise_multiplier
+(4.0), inner_noise_multiplier (2.0, for sample-level training only).
 """
 
 import ml_collections
@@ -62,7 +61,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       ),
       data=dict(name="omniglot", options=dict(rotate=True, seed=0)),
       checkpoint_every=10,
-      # Nothing that mixes the drawings of a task is sound at the sample level.
+      # At the sample level no layer may mix the drawings of a task.
       model=dict(width=arg.width, norm="group"),
       learner=dict(order="first", inner_steps=arg.inner_steps),
       optimizer=dict(rate=0.01, final_rate=0.002),

@@ -2,7 +2,7 @@
 
 The sizes of the hierarchy are read from the folder, or from the labels, before
 anything else. They are public by assumption, and so are the names of the units
-and which of them are for training: see `episodic_dp.data.own_data.load`.
+and their division into parts: see `episodic_dp.data.own_data.load`.
 
 Commands:
   episodic-dp train --config=own_data \\
@@ -10,21 +10,21 @@ Commands:
   episodic-dp account --config=own_data \\
       --data_dir=PATH
 
-With three levels, as in levels=person/class/image, a step draws people by
-Poisson sampling, and each is a task of `way` of their classes: the form with
-the best guarantees. A prototypical network then trains the scales and shifts of
-the public start `glyphs`, made for grey images; with width=8 or start=none it
-begins with random weights. A person with too few classes or images for a task
-contributes nothing.
+With three levels, as in levels=person/class/image, a step samples people by
+Poisson sampling, and each person is a task of `way` of their classes. This form
+has the best guarantees. By default a prototypical network trains the scales and
+shifts of the public start `glyphs`, made for grey images; with width=8 or
+start=none it starts with random weights. A person with too few classes or
+images for a task contributes nothing.
 
-With two levels a step draws classes and cuts them into tasks, and the gradient
-of a task is clipped.
+With two levels a step samples classes and cuts them into tasks, and the
+gradient of a task is clipped.
 
 The class need not be the level above the images. In diagnosis/patient/image
-with classes=diagnosis a task classifies diagnoses, by images of different
-patients, and there is a guarantee for a patient. Where a patient has images of
-several diagnoses (a .csv of file, patient, diagnosis; or folders of one name),
---config.data.options.crossing=patient makes it a guarantee for the patient in
+with classes=diagnosis a task classifies diagnoses by images of different
+patients, and a patient has a guarantee. If a patient may have images of several
+diagnoses (a .csv of file, patient, diagnosis; or folders of equal names),
+--config.data.options.crossing=patient extends the guarantee to the patient in
 all of them, and --config.data.options.by=patient divides patients, not
 diagnoses, into training, validation and test:
 
@@ -34,21 +34,22 @@ diagnoses, into training, validation and test:
 
 docs/data.md has an example with its numbers.
 
-Expected of the 1000 writers that `python -m experiments.export_glyphs
---out=PATH` makes, with levels=writer/glyph/drawing and --epsilon=2, on two CPU
-cores that were busy with other work too: 3 minutes, test accuracy 99.7 %
-(random weights 64.8 %, the public start 99.8 %) at epsilon 1.987 for a writer,
-3.548 for a glyph and 1.621 for a drawing (delta = 1e-4).
+Expected for the 1000 writers of `python -m experiments.export_glyphs
+--out=PATH`, with levels=writer/glyph/drawing and --epsilon=2, on two busy CPU
+cores: 3 minutes, test accuracy 99.7 % (random weights 64.8 %, the public start
+99.8 %) at epsilon 1.987 for a writer, 3.548 for a glyph and 1.621 for a drawing
+(delta = 1e-4).
 
 Arguments after the colon: levels (class/image: the folders from the top down,
 or the names of the labels, then a name for the images), classes (the level that
 is classified: the one above the images, or the first), private (1), way (5),
 shot (1), query (1), tasks (4: of a step, with two levels or classes on top),
-rate (0.5: the share of the people that a step draws, with three levels), start
+rate (0.5: share of the people that a step samples, with three levels), start
 (the public weights: glyphs with three levels and no width, otherwise none),
 noise_multiplier (1.0; --epsilon computes it), width (0: 32 with a start, 8
-without), inner_steps (1), steps (60). δ is the largest power of ten below
-1 / (10 N), for N units of --config.privacy_unit.
+without), inner_steps (1), steps (60). δ is the largest power of ten below 1 /
+(10 N), for N units of --config.privacy_unit.
+
 Size, colour and depth of images and the division are --config.data.options.size
 and so on. Series and embeddings need --config.model.name=conv1d or =mlp. Units
 with fewer classes or examples than a task takes, such as empty ones, need
@@ -102,17 +103,17 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
 def _tasks(
     arg: Any, levels: tuple[str, ...]
 ) -> tuple[tuple[str, ...], dict[str, Any]]:
-  """Return the stages, and the fields of the episode that follow from them."""
+  """Return the stages, and the dependent fields of the episode."""
   if len(levels) not in (2, 3):
     raise ValueError(
-        f"config argument levels={arg.levels} must name two or three levels,"
+        f"config argument levels={arg.levels}: expected two or three levels,"
         " such as class/image or writer/letter/drawing"
     )
   classes = arg.classes or levels[-2]
   if classes not in (levels[0], levels[-2]):
     raise ValueError(
-        f"config argument classes={arg.classes} must be the first level or the"
-        f" one above the examples: use classes={levels[0]} or"
+        f"config argument classes={arg.classes}: expected the first level or"
+        f" the one above the examples, classes={levels[0]} or"
         f" classes={levels[-2]}"
     )
   examples = f"FixedSize({arg.shot + arg.query})"
@@ -120,7 +121,7 @@ def _tasks(
   if len(levels) == 2:
     drawn = f"FixedSize({arg.tasks * arg.way})"
     return (drawn, examples), dict(form="disjoint")
-  if classes == levels[0]:  # Few classes: every task draws its own.
+  if classes == levels[0]:  # Few classes: every task samples them again.
     return (drawn, examples, "FixedSize(1)"), dict(
         form="independent", tasks=arg.tasks, classes=classes
     )

@@ -1,25 +1,25 @@
 """The smallest example: sinusoids from ten points, by a perceptron of 40 x 40.
 
-Every participant holds 20 points of one sinusoid; a step draws participants
-(Poisson), adapts to ten points of each and is judged on the other ten. The
+Every participant holds 20 points of one sinusoid. A step samples participants
+(Poisson), adapts to ten points of each and is evaluated on the other ten. The
 task, the network and the inner step are those of Finn, Abbeel and Levine,
 "Model-Agnostic Meta-Learning" (ICML 2017), section 5.1.
 
-Commands, the first for this config alone, the second with and without privacy
-and with a picture of adapted curves:
+Commands, the first for this config, the second with and without privacy and
+with a picture of adapted curves:
   episodic-dp train --config=sinusoid \\
       --workdir=DIR
   python -m experiments.reproduce --target=sinusoid --scale=cpu --workdir=DIR
 
 Expected, on two CPU cores: a minute each; mean squared error on 600 unseen
 sinusoids about 0.17 with privacy (eight keys: 0.145 to 0.209) at epsilon 0.3191
-for a participant and 0.4870 for a point (delta = 1e-5), 0.23 (0.167 to 1.5: a
-run may jump away) with private=0, where nothing is clipped, and 0.11 (0.089 to
-0.167) where gradients are clipped and not noised
-(--config.mechanism.noise_multiplier=0.0); 2.9 before adapting.
+for a participant and 0.4870 for a point (delta = 1e-5). It is 0.23 (0.167 to
+1.5: a run may diverge) with private=0, where nothing is clipped, 0.11 (0.089 to
+0.167) with clipping but no noise (--config.mechanism.noise_multiplier=0.0), and
+2.9 before adapting.
 
-Arguments after the colon: private (1), participants (100000), rate (0.002: the
-share of the participants that a step draws), steps (1000), inner_steps (5),
+Arguments after the colon: private (1), participants (100000), rate (0.002:
+share of the participants that a step samples), steps (1000), inner_steps (5),
 width (40: of both hidden layers), clip_norm (1.0).
 """
 

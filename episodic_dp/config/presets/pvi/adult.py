@@ -1,14 +1,14 @@
 """UCI Adult by ten clients: private partitioned variational inference.
 
-Mean-field logistic regression, one factor a client, learned by visits of 25
+Mean-field logistic regression with one factor per client. A visit is 25
 differentially private steps with batches of 2 % of the client's rows (Poisson,
-at least 20), Adagrad whose state stays with the client, damping 0.1, and the
-synchronous server. Every client stops before its own budget would be passed, at
+at least 20), by Adagrad, whose state stays with the client. Damping is 0.1 and
+the server synchronous. Every client stops before it would exceed its budget, at
 its own delta, 10^floor(log10(1 / rows)). Data: `adult.data` and `adult.test` in
 --data_dir; the last tenth of `adult.data` is public validation data.
 
-Commands, the first for this config alone, the second for all splits and
-budgets with a table:
+Commands, the first for this config, the second for all splits and budgets with
+a table:
   episodic-dp pvi --config=adult --data_dir=DATA --workdir=DIR
   python -m experiments.reproduce --target=pvi_adult --scale=cpu \\
       --workdir=DIR --data_dir=DATA

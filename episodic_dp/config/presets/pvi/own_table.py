@@ -1,9 +1,9 @@
 """Your own table: a CSV file with a column that names the client of each row.
 
 --data_dir is a folder with train.csv, schema.json and, optionally, a public
-validation.csv and test.csv of the same columns (their clients are not read).
+validation.csv and test.csv with the same columns (their clients are not read).
 The schema declares the public facts: the clients, the classes, the values of
-columns of words, centre and scale of columns of numbers; docs/pvi.md shows one.
+text columns, and centre and scale of number columns; docs/pvi.md shows one.
 
 Command:
   episodic-dp pvi --config=own_table --data_dir=DIR --workdir=DIR
