@@ -91,7 +91,7 @@ def test_mistakes_are_one_sentence_before_any_run(
     attack, monkeypatch, flags, fields, part
 ):
   def no_run(*args, **kwargs):
-    raise AssertionError("a run was begun")
+    raise AssertionError("a run was started")
 
   monkeypatch.setattr(claims.attack, "many_runs", no_run)
   done = attack(*flags, **fields)

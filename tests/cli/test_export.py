@@ -86,7 +86,7 @@ def test_what_is_wrong_ends_in_one_sentence(call, folders, tmp_path):
   out = tmp_path / "out"
   for query, match in (
       ("nowhere", "No such file .*nowhere"),
-      ("model", "holds no file that is read"),
+      ("model", "holds no file"),
   ):
     refused(adapt(call, folders, out, query=query), match)
   refused(adapt(call, folders, out, model="run"), "no digests.json")
@@ -103,4 +103,4 @@ def test_export_says_what_left(call, folders, tmp_path):
   done = call(
       "export", f"--workdir={folders / 'run'}", f"--out={tmp_path / 'model'}"
   )
-  assert done.returncode == 1 and "is there already" in done.stderr
+  assert done.returncode == 1 and "exists already" in done.stderr

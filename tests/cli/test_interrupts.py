@@ -55,7 +55,7 @@ def test_a_signal_ends_it_with_one_line(work, name, status):
   assert process.returncode == status
   shown = {"SIGINT": "Ctrl-C"}.get(name, name)
   assert err.startswith(f"stopped by {shown}: ") and err.count("\n") == 1
-  assert "begins again, from its last checkpoint where" in err
+  assert "starts again, from its last checkpoint if" in err
 
 
 _RUN = """

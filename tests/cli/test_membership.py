@@ -34,7 +34,7 @@ def _run(*arguments):
 def test_private_data_are_not_read_unasked(run_folder):
   done = _run(f"--workdir={run_folder}")
   assert done.returncode == 1
-  assert "say --read_private_training_data" in done.stderr
+  assert "give --read_private_training_data" in done.stderr
   assert done.stderr.count("\n") == 1  # One sentence, and nothing before it.
   assert not (run_folder / workdir.PRIVATE).exists()
 
@@ -44,7 +44,7 @@ def test_the_command_writes_into_the_private_folder(run_folder):
   done = _run(f"--workdir={run_folder}", READ, "--participants=4", "--tasks=1")
   assert done.returncode == 0, done.stderr
   made = run_folder / workdir.PRIVATE / "membership.json"
-  assert "nothing protects it" in done.stdout
+  assert "without protection" in done.stdout
   assert json.loads(made.read_text())["command"].endswith(
       "--workdir=DIR --participants=4 --tasks=1"
   )

@@ -140,7 +140,7 @@ def test_a_run_goes_on_from_weights_of_another(
   }[trained]
   found = measure.measure(tmp_path / "run", splits=splits)
   assert found["single"]["score"].tasks == 8
-  with pytest.raises(training.RunError, match="is the file that the run"):
+  with pytest.raises(training.RunError, match="is the start of the run"):
     saved_weights.save(tmp_path / "run", start)
   saved_weights.save(tmp_path / "run", tmp_path / "after.npz")
   assert "run has no privacy guarantee" not in caplog.text

@@ -121,7 +121,7 @@ def test_a_killed_run_ends_with_the_same_bits(trained, tmp_path):
                 "hierarchy.levels": ("glyph", "drawing"),
                 "plan.stages": ("All()", "Poisson(0.1)"),
             },
-            "the guarantee would be of another sampler",
+            "guarantee is for another sampler",
         ),
     ],
 )

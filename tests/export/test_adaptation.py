@@ -36,7 +36,7 @@ def test_folders_that_are_no_examples_are_named(tmp_path):
       adaptation.listed(tmp_path)
     assert "\n" not in str(e.value)
 
-  refused("holds no file that is read")
+  refused("holds no file")
   own_images.write(tmp_path / "b" / "deep" / "x.png")
   refused("deep/x.png is 2 folders deep: give a folder of images")
   (tmp_path / "b" / "deep" / "x.png").rename(tmp_path / "b" / "x.png")

@@ -33,7 +33,7 @@ def test_a_flipped_bit_or_a_missing_file_is_named(model, name):
   content = bytearray(path.read_bytes())
   content[len(content) // 2] ^= 1
   path.write_bytes(content)
-  with pytest.raises(errors.RunError, match=f"{name} is not as it was"):
+  with pytest.raises(errors.RunError, match=f"{name} has changed"):
     export.Predictor.load(model)
   path.unlink()
   with pytest.raises(errors.RunError, match=f"lacks {name}"):
@@ -90,7 +90,7 @@ def test_a_pickle_is_not_opened(model):
 
   (model / "weights.safetensors").write_bytes(pickle.dumps(Bomb()))
   reseal(model)
-  with pytest.raises(errors.RunError, match="no safetensors file"):
+  with pytest.raises(errors.RunError, match="not safetensors"):
     export.Predictor.load(model)
   assert not (model / "executed").exists()
 
@@ -105,7 +105,7 @@ def test_a_pickle_is_not_opened(model):
         (lambda d: d["learner"].update(inner_steps=10**9), "no run has"),
         (lambda d: d["learner"].pop("order"), "order is missing"),
         (lambda d: d.update(extra=1), "model.extra=1"),
-        (lambda d: d.update(weights=["README.md"]), "no safetensors"),
+        (lambda d: d.update(weights=["README.md"]), "not safetensors"),
         (lambda d: d.update(weights=["weights_1.safetensors"]), "lacks"),
         (lambda d: d.update(start="start.safetensors"), "lacks start"),
         (lambda d: d["preprocessing"].update(dtype="int8"), "dtype"),

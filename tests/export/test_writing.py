@@ -158,9 +158,9 @@ def test_what_is_wrong_is_told_before_anything_is_read(copy, tmp_path):
     writing.write(copy, tmp_path / "model", checkpoint="best")
   (tmp_path / "model").mkdir()
   (tmp_path / "model" / "mine").touch()
-  with pytest.raises(errors.RunError, match="there already"):
+  with pytest.raises(errors.RunError, match="exists already"):
     writing.write(copy, tmp_path / "model")
-  with pytest.raises(errors.RunError, match="there already"):
+  with pytest.raises(errors.RunError, match="exists already"):
     writing.write(copy, tmp_path / "model" / "mine")
   for place in (copy, copy / workdir.CONFIG, copy / "checkpoints" / "9"):
     with pytest.raises(errors.RunError, match="would change --workdir="):

@@ -132,7 +132,7 @@ def test_a_start_is_read_and_known_again(start):
   assert builder.build(again, 5, IMAGE).start == model.start
   weights = models.read_weights(start)
   np.savez(start, **{k: v + 1 for k, v in weights.items()})
-  with pytest.raises(errors.RunError, match="holds other weights .*put back"):
+  with pytest.raises(errors.RunError, match="holds other weights .*restore"):
     builder.build(again, 5, IMAGE)
 
 

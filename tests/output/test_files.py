@@ -86,7 +86,7 @@ def test_a_new_folder_is_there_whole_or_not_at_all(tmp_path):
   with files.new_folder(out) as place:
     (place / "x").write_text("whole")
   assert [p.name for p in out.iterdir()] == ["x"] and not left.exists()
-  with pytest.raises(errors.RunError, match="there already"):
+  with pytest.raises(errors.RunError, match="exists already"):
     with files.new_folder(out):
       pytest.fail("nothing is begun")
   assert (out / "x").read_text() == "whole"

@@ -155,7 +155,7 @@ def test_rounds_draw_clients_at_their_rate(begun):
                     clip_unit="client", clip_norm=1.0, noise_multiplier=1.0
                 ),
             ),
-            "clients alone",
+            "clients only",
         ),
     ],
 )

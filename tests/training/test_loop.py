@@ -181,7 +181,7 @@ _BAD = {
     "evaluate_every=0": lambda: tiny_run.spec(2, evaluate_every=0),
     "steps=0": lambda: tiny_run.spec(0),
     "no level 'city'|'city'": lambda: tiny_run.spec(3, privacy_unit="city"),
-    "be of another sampler": lambda: dataclasses.replace(
+    "is for another sampler": lambda: dataclasses.replace(
         tiny_run.spec(3), train=tiny_run.dataset(participants=21)
     ),
 }

@@ -28,7 +28,7 @@ def test_a_mount_without_locks_is_not_another_process(
   with workdir.locked(tmp_path):
     pass
   (warned,) = [r.getMessage() for r in caplog.records]
-  assert f"the file system of {tmp_path} knows no locks" in warned
+  assert f"the file system of {tmp_path} has no locks" in warned
 
 
 def test_the_key_never_lies_on_a_store(tmp_path, monkeypatch):
@@ -45,7 +45,7 @@ def test_another_folder_is_no_run_of_train(tmp_path):
   with pytest.raises(errors.RunError, match="does not exist: give the --work"):
     workdir.read_config(tmp_path)
   files.write_json(tmp_path / workdir.CONFIG, {"visit": {"local_steps": 25}})
-  with pytest.raises(errors.RunError, match="is not of episodic-dp train"):
+  with pytest.raises(errors.RunError, match="is not from episodic-dp train"):
     workdir.read_config(tmp_path)
 
 
