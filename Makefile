@@ -29,10 +29,10 @@ WORKDIR ?= runs/glyphs
 help:
 	@sed -n 's/^## //p' Makefile
 
-# The stamp is made anew when a dependency changes. The lock has all there is to
-# install, that the package is built with, too: by uv, which is quick, or where it
-# does not find the packages (it does not read pip's settings) by pip. Byte code is
-# written by all cores; files that no Python of today reads are passed over.
+# The stamp is renewed when a dependency changes. The lock holds all packages,
+# including those that build this one. uv installs them fast. It does not read pip's
+# settings, so pip installs them if uv cannot find them. All cores write byte code;
+# files that this Python cannot compile are skipped.
 PINNED = --no-deps --require-hashes -r
 define install
 $(BIN)/uv pip install -q --python $(BIN)/python $(PINNED) $(1) || \
@@ -49,15 +49,15 @@ $(VENV)/.installed: requirements.lock setup.py pyproject.toml
 	@$(BIN)/python -m compileall -q -j 0 -x '/tests?/' $(VENV)/lib > /dev/null 2>&1 || true
 	@touch $@
 
-# What builds the site and the package, in the same environment.
+# The packages that build the site and the package, in the same environment.
 $(VENV)/.release: $(VENV)/.installed requirements/release.lock
 	$(call install,requirements/release.lock)
 	@touch $@
 
 env: $(VENV)/.installed
 
-# One file for every Python that setup.py takes, of the newest packages that each
-# can have. What a container with accelerators has is what was tested.
+# One file for every Python version of setup.py, with the newest packages for each.
+# Containers with accelerators install the tested versions.
 LOCK = UV_CUSTOM_COMPILE_COMMAND='make lock' $(BIN)/uv pip compile -q --universal \
   --python-version 3.11 --generate-hashes --upgrade
 lock: env
@@ -79,11 +79,11 @@ lint: env
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-# The tests start many processes: byte code that one has made the next one loads.
+# The tests start many processes, which share their byte code.
 unexport PYTHONDONTWRITEBYTECODE
 
-# A file's tests share what they compile, so files go to the processes whole. The
-# types are checked beside them, which keeps both cores busy to the end.
+# The tests of a file share compiled programs, so each file is run by one process.
+# The types are checked at the same time, which keeps both cores busy.
 test: env
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
@@ -91,7 +91,7 @@ test: env
 	  $(BIN)/python -m pytest -n 2 --dist loadfile; tests=$$?; \
 	  wait $$types && exit $$tests
 
-# The first of these that starts and can make environments.
+# The first of these that starts and can make environments is used.
 PYTHONS_312 = python3.12 $${PYENV_ROOT:-$$HOME/.pyenv}/versions/3.12.*/bin/python
 test-newest:
 	@for python in $(PYTHONS_312); do \
