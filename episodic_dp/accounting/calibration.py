@@ -1,4 +1,4 @@
-"""Calibration: from a wanted epsilon to the noise, the steps or the tasks."""
+"""Calibration: from a target epsilon to the noise, the steps or the tasks."""
 
 from collections.abc import Callable
 import dataclasses
@@ -12,8 +12,8 @@ from episodic_dp.accounting.guarantee import AnyAccountant
 from episodic_dp.accounting.guarantee import guarantee
 
 _LARGEST_NOISE, _SMALLEST_RATE, _MOST_TASKS = 2.0**40, 1e-12, 2**20
-# Epsilon of what is found is at least this share of the wanted one; the search
-# aims a little below it.
+# The resulting epsilon is at least this share of the target; the search aims
+# slightly below the target.
 _SHARE, _AIM = 0.992, 0.997
 
 
@@ -26,19 +26,19 @@ def calibrate(
     level: str,
     accountant: AnyAccountant = "pld",
 ) -> plan_lib.Mechanism:
-  """Find the noise multiplier that spends a wanted epsilon.
+  """Find the noise multiplier that spends a target epsilon.
 
   Args:
-    release: all but its noise multiplier is kept.
+    release: the release; only its noise multiplier changes.
     steps: T, at least 1.
-    epsilon: the epsilon asked for, > 0.
+    epsilon: the target, > 0.
     delta: in (0, 1).
     level: the privacy unit.
-    accountant: how steps are composed.
+    accountant: composes the steps; "pld", "rdp", "moments" or an `Accountant`.
 
   Returns:
-    The release's mechanism with a `noise_multiplier` for which the epsilon is
-    at most the one asked for, and at least 99 % of it.
+    The release's mechanism with a `noise_multiplier` for which epsilon is at
+    most the target, and at least 99 % of it.
 
   Raises:
     PlanError: a value is out of range, or no noise reaches epsilon because
@@ -62,8 +62,8 @@ def calibrate(
   _validate.positive("epsilon", epsilon)
   mechanism = release.mechanism
   report.refuse_un_noised(mechanism)
-  # Where a count takes a part of the noise, the search may try multipliers that
-  # have no room for it.
+  # With a noised count, the search may try multipliers that are too small for
+  # the count's noise.
   fixed = mechanism.with_fixed_norm
 
   def reached(inverse: float) -> float:
@@ -79,7 +79,7 @@ def calibrate(
   )
   if found is None:
     raise plan_lib.PlanError(
-        f"no noise reaches epsilon {epsilon:g} at delta {delta:g}: delta is"
+        f"no noise reaches epsilon={epsilon:g} at delta={delta:g}: delta is"
         " too small for the number of steps; use a larger delta"
     )
   return dataclasses.replace(mechanism, noise_multiplier=1 / found)
@@ -94,15 +94,15 @@ def max_steps(
     limit: int = 10**7,
     accountant: AnyAccountant = "pld",
 ) -> int:
-  """Find the most steps whose epsilon is at most the target (0: none).
+  """Find the largest number of steps within a target epsilon (0: none).
 
   Args:
-    release: what a step samples and releases.
+    release: the release of a step.
     target_epsilon: at least 0.
     delta: in (0, 1).
     level: the privacy unit.
     limit: the largest answer.
-    accountant: how steps are composed.
+    accountant: composes the steps.
 
   Raises:
     UnsoundPlanError: no guarantee is proved for the combination.
@@ -131,16 +131,16 @@ def max_tasks(
     level: str,
     accountant: AnyAccountant = "pld",
 ) -> plan_lib.SamplingPlan:
-  """Find the most tasks per step whose epsilon is within the target.
+  """Find the most tasks per step within a target epsilon.
 
   Args:
-    release: all but the size of its plan's first stage (or, for form
-      "independent", its number of tasks) is kept.
+    release: the release; only the size of its plan's first stage changes (or,
+      for form "independent", its number of tasks).
     steps: T, at least 1.
     target_epsilon: above 0.
     delta: in (0, 1).
     level: the privacy unit.
-    accountant: how steps are composed.
+    accountant: composes the steps.
 
   Returns:
     The plan with the largest `FixedSize(n)` or number of tasks, or with a
@@ -148,8 +148,8 @@ def max_tasks(
     `plan.tasks_per_step`.
 
   Raises:
-    PlanError: not even one task per step is within the target, or the first
-      stage has no size to choose.
+    PlanError: even one task per step exceeds the target, or the first stage has
+      no size to choose.
     UnsoundPlanError: no guarantee is proved for the combination.
   """
   _validate.positive("target_epsilon", target_epsilon)
@@ -165,7 +165,7 @@ def max_tasks(
   unit, least, most = 1, _SMALLEST_RATE, 1.0
   if isinstance(stage, plan_lib.FixedSize):
     if episode is not None and episode.form == "disjoint":
-      # Drawn classes are cut into tasks of `way`.
+      # Sampled classes are cut into tasks of `way`.
       tasks = plan_lib.tasks_per_step(release.hierarchy, plan)
       inner = tasks * episode.way / stage.n
       unit = episode.way // math.gcd(episode.way, round(inner))
@@ -192,7 +192,7 @@ def max_tasks(
   found = _largest(reached, target_epsilon, least, least, most, whole=whole)
   if found is None:
     raise plan_lib.PlanError(
-        f"target_epsilon {target_epsilon:g} is passed with the fewest tasks:"
+        f"target_epsilon={target_epsilon:g} is exceeded with the fewest tasks:"
         " raise noise_multiplier or take fewer steps"
     )
   return sized(found)
@@ -207,18 +207,18 @@ def _largest(
     *,
     whole: bool = False,
 ) -> float | None:
-  """Find about the largest argument whose value is at most a target.
+  """Find approximately the largest argument whose value is at most a target.
 
   Args:
-    reached: rises with its argument.
+    reached: an increasing function.
     target: above 0.
-    start: the first argument that is tried.
-    lowest: of the arguments.
-    highest: of the arguments.
-    whole: arguments are whole numbers, and the very largest is found.
+    start: the first argument to try.
+    lowest: the smallest argument.
+    highest: the largest argument.
+    whole: whether arguments are whole numbers; then the answer is exact.
 
   Returns:
-    None where the lowest argument passes the target.
+    The argument; None if the lowest argument exceeds the target.
   """
   value = functools.cache(reached)
   low = high = start
@@ -253,13 +253,13 @@ def _between(
     low: float, at_low: float, high: float, at_high: float, target: float,
     turn: int, whole: bool,
 ) -> float:
-  """Guess where the target is reached: values are near powers."""
+  """Guess the argument that reaches the target: values are near powers."""
   middle = math.sqrt(low * high) if high > 4 * low else (low + high) / 2
   if 0 < at_low < target < at_high < math.inf and turn % 4 < 3:
     aim = target if whole else _AIM * target
     share = math.log(max(aim / at_low, 1.0)) / math.log(at_high / at_low)
     middle = low * (high / low) ** share
-  if whole:  # Overstep by turns, so that the bracket closes from both sides.
+  if whole:  # Overshoot in turns, so that the bracket closes from both sides.
     middle += (high - low) * 0.02 * (1 if turn % 2 else -1)
     return min(max(round(middle), low + 1), high - 1)
   margin = 0.05 * (high - low)

@@ -1,21 +1,21 @@
 """Distances: clip units counted along the paths of a tree.
 
-A unit's path is the unit and all units that it lies in, primary unit first.
-Counts and distances are in clip norms; those of profiles, which `averaged` and
-`sensitivity` make, are in standard deviations of the noise.
+A unit's path is the unit and all units that contain it, primary unit first.
+Counts and distances are in clip norms. Distances in profiles, which `averaged`
+and `sensitivity` make, are in standard deviations of the noise.
 
-Random numbers. A step may draw a random number of a unit's clip units: users
-whose examples are clipped one by one and drawn by `Poisson`, at any depth below
-the user. Their number is a compound of binomials. Below a `Poisson` stage
-children come in independently, below `All` every one, so that the numbers of
-the children add up; below `FixedSize(n)` the sum of n of them is at most, in
-the stochastic order, that of the n largest.
+Random numbers. A step may sample a random number of a unit's clip units: for
+example users whose examples are clipped one by one and sampled by `Poisson`, at
+any depth below the user. Their number is a compound of binomials. Below a
+`Poisson` stage children are included independently, below `All` all are, so the
+numbers of the children add up. Below `FixedSize(n)` the sum of n of them is at
+most, in the stochastic order, that of the n largest.
 
-Families differ in how many children they have of each kind of family below. A
-profile grows with the number, so several kinds of families may be merged into
-one with as many children of every kind as any of them, and a kind's number may
-be replaced by the least that is stochastically larger than it and than those of
-the smaller kinds.
+Families differ in their numbers of children of each type of family below. A
+profile grows with the number. So several types of families may be merged into
+one that has, for every type, the largest number of children among them. And a
+type's number may be replaced by the smallest number that is stochastically
+larger than it and those of the smaller types.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,17 +35,17 @@ from episodic_dp.plan import sampler_error
 
 
 class Paths(NamedTuple):
-  """The distinct paths to the units of a level; column j is of level j.
+  """The distinct paths to the units of a level; column j is for level j.
 
   Attributes:
     sizes: int64[paths, level + 1], the children that share the unit's parent.
-    own: int64[paths, level + 1], the most clip units that are drawn under the
-      unit (1 at the clip level and below).
+    own: int64[paths, level + 1], the most clip units sampled under the unit (1
+      at the clip level and below).
     others: int64[paths, level + 1], the most under any one of its siblings, or
-      -1 where there is none.
+      -1 without siblings.
     drawn: int64[paths, level + 1], the most under all siblings that can be
-      drawn with it; 0 unless it is asked for.
-    last: arrays of the last unit, [paths] each.
+      sampled with it; 0 unless requested.
+    last: arrays for the last unit, [paths] each.
   """
 
   sizes: np.ndarray
@@ -56,18 +56,18 @@ class Paths(NamedTuple):
 
 
 def exchanges(stage: plan_lib.Stage, size: int) -> bool:
-  """Return whether another unit replaces one that is not drawn."""
+  """Return whether another unit replaces one that is not sampled."""
   return isinstance(stage, plan_lib.FixedSize) and size > stage.n
 
 
 def moved(
     stage: plan_lib.Stage, size: int, own: int, others: int, *, inside: bool
 ) -> float:
-  """Bound how far the sum moves, in clip norms, without the stage's unit.
+  """Bound the change of the sum, in clip norms, without the stage's unit.
 
   Args:
-    stage: that draws the unit.
-    size: the children it draws from, the unit among them.
+    stage: the stage that samples the unit.
+    size: the number of its children, including the unit.
     own: the most clip units under the unit.
     others: the most under any one of its siblings, or -1.
     inside: whether the unit lies inside one clip unit.
@@ -83,13 +83,13 @@ def clip_units_below(
     clip: int,
     level: int,
 ) -> np.ndarray:
-  """Count the most clip units that are drawn under each unit of the level.
+  """Count the most clip units sampled under each unit of the level.
 
   Poisson stages count every child, whatever their rate.
 
   Returns:
     int64[units of the level], or int64[1] for a regular hierarchy, whose units
-    are all alike.
+    are all equal.
   """
   if level >= clip:
     return np.ones(
@@ -108,22 +108,22 @@ def _most(
     level: int,
     each: np.ndarray | float,
 ) -> np.ndarray:
-  """Compute the largest sum over the children in one draw of the stage.
+  """Compute the largest sum over the children in one sample of the stage.
 
   Args:
     hierarchy: the tree.
-    stage: of the level; `FixedSize(n)` draws the n largest.
-    level: of the children.
-    each: >= 0, of every unit of the level, or one number where all are alike.
+    stage: stage of the level; `FixedSize(n)` takes the n largest.
+    level: level of the children.
+    each: >= 0, of every unit of the level, or one number if all are equal.
 
   Returns:
-    One of every unit of the level above, of the dtype of `each`.
+    One sum for every unit of the level above, with the dtype of `each`.
   """
   counts = hierarchy.child_counts(level)
   most = stage.n if isinstance(stage, plan_lib.FixedSize) else None
   if hierarchy.sizes is not None or not isinstance(each, np.ndarray):
     drawn = counts if most is None else np.minimum(counts, most)
-    # Nothing drawn is 0 even where each is infinite.
+    # An empty sample gives 0 even if each value is infinite.
     return drawn * np.where(drawn > 0, each, 0)
   parents = hierarchy.parents(level)
   if most is not None:
@@ -142,10 +142,11 @@ def _log_empty(
     target: int,
     level: int,
 ) -> np.ndarray | float:
-  """Compute -ln of a lower bound on P(no target unit is drawn below).
+  """Compute -ln of a lower bound on P(no target unit is sampled below).
 
-  Of a drawn unit of the level. Its children are drawn independently but for
-  `FixedSize`, whose n are empty together at least as often as the n fullest.
+  The bound is for a sampled unit of the level. Its children are sampled
+  independently, except by `FixedSize`, whose n children are empty together at
+  least as often as the n fullest.
 
   Returns:
     float64[units of the level] (see `clip_units_below`), or one number.
@@ -163,16 +164,16 @@ def _log_empty(
 def _siblings(
     hierarchy: plan_lib.Hierarchy, level: int, values: np.ndarray, most: float
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Sum the values of every unit's drawn siblings, and find their largest.
+  """Sum the values of every unit's sampled siblings, and find their largest.
 
   Args:
     hierarchy: a ragged tree.
-    level: the units'.
+    level: level of the units.
     values: int64[units].
-    most: how many units of a family are drawn, at most.
+    most: the most units of a family that are sampled.
 
   Returns:
-    Two int64[units]: the largest sum over siblings that can be drawn with the
+    Two int64[units]: the largest sum over siblings that can be sampled with the
     unit; the largest value of a sibling, or -1.
   """
   parents, family = hierarchy.parents(level), hierarchy.child_counts(level)
@@ -207,8 +208,8 @@ def tasks_touched(classes: int, way: int) -> int:
 def paths(release: plan_lib.Release, level: int) -> Paths:
   """List the distinct paths to the units of a level.
 
-  `last` is the probability that the last unit, once drawn, brings anything: a
-  clip unit or, inside one, an example. An upper bound, above 0.
+  `last` is an upper bound, above 0, on the probability that the last unit, once
+  sampled, contributes: a clip unit or, inside one, an example.
   """
   hierarchy, plan, clip = release.hierarchy, release.plan, release.clip_level
   episode = plan.episode
@@ -220,7 +221,7 @@ def paths(release: plan_lib.Release, level: int) -> Paths:
         for j in range(level + 1)
     ]
     own = np.tile(np.asarray(counts, np.int64), (len(sizes), 1))
-    # A block of classes is exchanged for another in its own place.
+    # A block of classes is replaced by another one in its own place.
     return Paths(sizes, own, own, 0 * own, [np.ones(len(sizes))])
   target = clip if level <= clip else hierarchy.depth - 1
   filled = -np.expm1(
@@ -243,10 +244,10 @@ def _counted_paths(
   """Count clip units on the distinct paths to a level.
 
   Args:
-    release: what a step samples.
-    level: of the last units.
+    release: the release of a step.
+    level: level of the last units.
     last: arrays [units] (or [1] for a regular hierarchy) that distinguish them.
-    sums: whether to count what siblings draw together.
+    sums: whether to count the clip units of siblings together.
   """
   hierarchy, plan, clip = release.hierarchy, release.plan, release.clip_level
   table = [np.zeros((1, 0), np.int64) for _ in range(4)]
@@ -259,7 +260,7 @@ def _counted_paths(
     if by_unit:
       parents = hierarchy.parents(j)
       drawn, other = _siblings(hierarchy, j, below, most)
-    else:  # The units of a family are alike: one row for all of them.
+    else:  # The units of a family are equal: one row for all of them.
       parents = np.flatnonzero(counts)
       below, family = below[: parents.size], counts[parents]
       drawn = ((np.minimum(family, most) - 1) * below).astype(np.int64)
@@ -279,7 +280,7 @@ def _counted_paths(
 
 
 def _distinct(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-  """Find the first place of each distinct row, and the number of every row."""
+  """Return the first index of each distinct row, and the number of every row."""
   code = np.zeros(columns[0].size, np.int64)
   for column in columns:
     values, inverse = np.unique(column, return_inverse=True)
@@ -288,7 +289,7 @@ def _distinct(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
   return first, which
 
 
-# More distinct kinds of units than this are merged into their upper bounds.
+# More distinct types of units than this are merged into their upper bounds.
 MAX_KINDS = 24
 
 
@@ -323,23 +324,23 @@ def merge(
 
 # Random numbers of clip units ------------------------------------------------
 
-# More kinds of units than these are merged, where they draw random numbers, and
-# more values of a number are rounded up to fewer.
+# More types of units than the first are merged if they sample random numbers,
+# and more values of a number than the second are rounded up.
 _MAX_ROWS, _MAX_NUMBERS = 6, 320
 
 
 def draws_random_number(
     release: plan_lib.Release, k: int, *, own: bool = False
 ) -> bool:
-  """Return whether units on the path to level k draw random counts.
+  """Return whether units on the path to level k sample random counts.
 
-  The counts are of clip units. False too where the proof is another one: one
-  pass over the units, tasks, and units inside one clip unit.
+  The counts are of clip units. Also false if another proof applies: one pass
+  over the units, tasks, and units inside one clip unit.
 
   Args:
-    release: what a step samples and releases.
+    release: the release of a step.
     k: the level.
-    own: ask of the units alone.
+    own: whether to check the units only.
   """
   stages, clip = release.plan.stages, release.clip_level
   drawn = stages[k + 1 if own else 1 : clip + 1]
@@ -353,14 +354,14 @@ def draws_random_number(
 
 @dataclasses.dataclass(frozen=True)
 class RandomPath:
-  """One kind of units of a level, in clip norms.
+  """One type of unit of a level, in clip norms.
 
   Attributes:
-    rates: of the stages down to the unit's own.
-    others: for each stage above, the most clip units that differ where the path
-      breaks, other than those of the unit and of the unit in its place.
-    number: of the clip units drawn under the unit.
-    instead: the same for what takes its place.
+    rates: rates of the stages down to the unit's own.
+    others: for each stage above, the most clip units that differ if the path
+      breaks there, without those of the unit and of the replacing unit.
+    number: number of clip units sampled under the unit.
+    instead: number of clip units under the replacing unit.
   """
 
   rates: tuple[float, ...]
@@ -375,11 +376,11 @@ class RandomPath:
 
 
 class _Families(NamedTuple):
-  """The clip units that are drawn under the units of a level.
+  """The clip units that are sampled under the units of a level.
 
   Attributes:
     kind: int64[units], or int64[1] for a regular hierarchy.
-    numbers: of each kind, every one stochastically larger than those before.
+    numbers: number for each type, each stochastically larger than the previous.
   """
 
   kind: np.ndarray
@@ -389,11 +390,11 @@ class _Families(NamedTuple):
 def averaged(
     release: plan_lib.Release, k: int
 ) -> unit_profile.UnitProfiles:
-  """Describe units whose own or whose siblings' numbers are random.
+  """Describe units for which their own or their siblings' numbers are random.
 
-  The numbers of the siblings on the path, and of the units that are drawn where
-  the path breaks, do not depend on the unit, so they may be taken as known: the
-  profile is the average over them.
+  The numbers of the siblings on the path, and of the units that are sampled if
+  the path breaks, do not depend on the unit. So they may be assumed known, and
+  the profile is the average over them.
   """
   z = float(release.mechanism.noise_multiplier)
   found: list[unit_profile.UnitProfile] = []
@@ -424,17 +425,17 @@ def averaged(
 def _chances(
     release: plan_lib.Release, k: int, path: RandomPath
 ) -> dict[tuple[float, ...], float]:
-  """Find the chances of the others' numbers where a path breaks.
+  """Compute the probabilities of the others' numbers if a path breaks.
 
   Returns:
-    Counts of other clip units that differ, stage by stage -> the chance; {}
-    where the path never breaks.
+    Counts of other clip units that differ, stage by stage -> probability; {} if
+    the path never breaks.
   """
   chances: dict[tuple[float, ...], float] = {}
   if any(rate < 1 for rate in path.rates[:-1]):
     limit = 40 if path.is_constant else 10
     for chance, counted in _other_numbers(release, k, limit):
-      # No more than all there are on this path.
+      # At most the number of all on this path.
       found = tuple(map(min, counted, path.others))
       chances[found] = chances.get(found, 0.0) + chance
   return chances
@@ -443,10 +444,10 @@ def _chances(
 def _other_numbers(
     release: plan_lib.Release, k: int, limit: int
 ) -> Iterator[tuple[float, tuple[float, ...]]]:
-  """Yield (chance, counts of other clip units that differ, stage by stage).
+  """Yield (probability, counts of other clip units that differ, by stage).
 
-  As `RandomPath.others` has them, but drawn; of the largest families of each
-  level, and rounded up to about `limit` cases.
+  The counts are as in `RandomPath.others`, but random. They are those of the
+  largest families of each level, rounded up to about `limit` cases.
   """
   siblings, instead = [], []
   for j in range(k + 1):
@@ -455,7 +456,7 @@ def _other_numbers(
     exchanged = isinstance(stage, plan_lib.FixedSize) and sizes.max() > stage.n
     largest = families.numbers[-1]
     instead.append(largest if exchanged else counts_lib.constant(0))
-    if j == 0:  # They are drawn wherever the path breaks.
+    if j == 0:  # These are sampled wherever the path breaks.
       continue
     table = _children(release.hierarchy, j, families).max(axis=0)
     table[np.flatnonzero(table)[0]] -= 1  # The path's own unit, if the least.
@@ -478,7 +479,7 @@ def random_paths(release: plan_lib.Release, k: int) -> list[RandomPath]:
   """List a few random paths such that every unit is below one of them."""
   hierarchy, stages = release.hierarchy, release.plan.stages[: k + 1]
   families = _families(release, k)
-  # What may take the unit's place is of the largest kind among its siblings.
+  # The replacing unit is of the largest type among the unit's siblings.
   if hierarchy.sizes is None:
     _, largest = _siblings(hierarchy, k, families.kind, math.inf)
   else:
@@ -489,14 +490,14 @@ def random_paths(release: plan_lib.Release, k: int) -> list[RandomPath]:
   )
   most = np.asarray([getattr(stage, "n", math.inf) for stage in stages])
   exchanged = found.sizes > most
-  # Where the path breaks, the siblings of all stages below differ too.
+  # If the path breaks, the siblings of all stages below differ too.
   below = found.drawn.sum(axis=1, keepdims=True) - found.drawn.cumsum(axis=1)
   others = below + np.where(exchanged, np.maximum(found.others, 0), 0)
   own, instead = found.last[0], np.where(exchanged[:, k], found.last[1], -1)
   table = np.unique(
       np.column_stack([rates, others[:, :k], own, instead]), axis=0
   ).tolist()
-  # A row of larger rates, counts and kinds has the larger profile.
+  # A row of larger rates, counts and types has the larger profile.
   kept = front([tuple(row) for row in table])
   merged = merge(kept, _MAX_ROWS)
   numbers = [
@@ -515,9 +516,9 @@ def random_paths(release: plan_lib.Release, k: int) -> list[RandomPath]:
   ]
 
 
-@functools.lru_cache(maxsize=16)  # Each level asks for those below it.
+@functools.lru_cache(maxsize=16)  # Each level needs those below it.
 def _families(release: plan_lib.Release, level: int) -> _Families:
-  """Compute the law of the clip units drawn under each unit of a level."""
+  """Compute the law of the clip units sampled under each unit of a level."""
   hierarchy = release.hierarchy
   units = 1 if hierarchy.sizes is not None else hierarchy.num_units(level)
   if level == release.clip_level:
@@ -546,7 +547,7 @@ def _families(release: plan_lib.Release, level: int) -> _Families:
 def _children(
     hierarchy: plan_lib.Hierarchy, level: int, families: _Families
 ) -> np.ndarray:
-  """Count the units of each kind in every family: int64[families, kinds]."""
+  """Count the units of each type in every family: int64[families, types]."""
   if hierarchy.sizes is not None:
     return np.asarray([[hierarchy.sizes[level]]], np.int64)
   width, many = len(families.numbers), hierarchy.child_counts(level).size
@@ -560,13 +561,13 @@ def _drawn(
     numbers: list[counts_lib.Counts],
     certain: int = 0,
 ) -> counts_lib.Counts:
-  """Compute the law of the number drawn from a family.
+  """Compute the law of the number sampled from a family.
 
   Args:
-    stage: that draws them.
-    children: int64[kinds].
-    numbers: of the kinds.
-    certain: the number of others that are always drawn.
+    stage: the stage that samples them.
+    children: int64[types].
+    numbers: numbers of the types.
+    certain: number of others that are always sampled.
   """
   total = counts_lib.constant(0)
   left = math.inf

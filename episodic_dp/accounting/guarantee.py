@@ -30,16 +30,16 @@ _ACCOUNTANTS: dict[str, base.Accountant] = {
 }
 ACCOUNTANTS = tuple(_ACCOUNTANTS)
 
-# A larger group is taken for a mistake.
+# A larger group is assumed to be a mistake.
 _MAX_GROUP = 10**6
-# Relative slack between two guesses of a group's epsilon, and the smallest
-# delta of one unit that is tried.
+# Relative spacing of two guesses of a group's epsilon, and the smallest delta
+# of one unit to try.
 _SLACK, _LEAST_SHARE = 1e-3, 1e-290
-# Kinds of units whose profiles count what they draw: see `_charged`.
+# Types of units whose profiles count clip units: see `_charged`.
 _COUNTING = (
     random_count.RandomCount, random_count.Averaged, recurrence.Recurrence
 )
-# With more kinds of units than this they are composed together: looser, faster.
+# More types of units than this are composed together: looser, but faster.
 _MAX_APART = 8
 # Tolerance of the curve for replacing a unit, which has only one direction.
 _PRECISE = 1e-6
@@ -59,17 +59,20 @@ def guarantee(
   """Compute the guarantee of one level: both directions, sampler error charged.
 
   Args:
-    release: what a step samples and releases; epsilon is infinite without
-      noise, and with clipping="percentile_window".
+    release: the release of a step. Epsilon is infinite without noise, and with
+      clipping="percentile_window".
     steps: T, at least 1.
     level: the privacy unit.
     delta: in (0, 1), to compute epsilon, or None.
     epsilon: at least 0, to compute delta, or None.
     accountant: "pld" (the tightest), "rdp", "moments" or an `Accountant`.
-    neighbours: "add-or-remove" one unit, or "replace-one": the data of one
-      unit are others, and all sizes stay.
-    group: k, the units that are added or removed together, by the textbook
-      bound on k links of a chain.
+    neighbours: "add-or-remove" for one unit that is present or absent;
+      "replace-one" for one unit with other data, while all sizes stay.
+    group: k, the number of units that are added or removed together, by the
+      textbook bound for a chain of k neighbours.
+
+  Returns:
+    The guarantee, `Guarantee`, with its assumptions.
 
   Raises:
     UnsoundPlanError: no guarantee is proved for the level.
@@ -110,8 +113,18 @@ def guarantees(
 ) -> dict[str, Guarantee]:
   """Compute level -> Guarantee for every level that has one, in tree order.
 
+  Args:
+    release: the release of a step.
+    steps: T, at least 1.
+    delta: in (0, 1), to compute epsilon, or None.
+    epsilon: at least 0, to compute delta, or None.
+    accountant: as in `guarantee`.
+    neighbours: as in `guarantee`.
+    group: as in `guarantee`.
+
   Raises:
-    UnsoundPlanError: no level has one; the text is the first level's.
+    UnsoundPlanError: no level has a guarantee; the message is the first
+      level's.
 
   Examples:
     >>> from episodic_dp import accounting, plan
@@ -136,7 +149,7 @@ def guarantees(
 
 
 def get_accountant(accountant: AnyAccountant) -> base.Accountant:
-  """Return the accountant of a name, one of `ACCOUNTANTS`; instances pass.
+  """Return the accountant of a name in `ACCOUNTANTS`; pass instances through.
 
   Raises:
     PlanError: an unknown name.
@@ -151,7 +164,7 @@ def check(steps: int, delta: float | None, epsilon: float | None) -> None:
   _validate.count("steps", steps, 1)
   if (delta is None) == (epsilon is None):
     raise plan_lib.PlanError(
-        f"delta {delta!r} and epsilon {epsilon!r}: give one of them, to compute"
+        f"delta={delta!r} and epsilon={epsilon!r}: give one of them, to compute"
         " the other"
     )
   if delta is not None:
@@ -190,13 +203,13 @@ def compose_guarantee(
   """Compute the guarantee of several parts of a run; see `guarantee`.
 
   Args:
-    entries: what was run, in order; all with the level.
+    entries: the parts in order; all of them have the level.
     level: the privacy unit.
     delta: in (0, 1), to compute epsilon, or None.
     epsilon: at least 0, to compute delta, or None.
-    accountant: how steps are composed.
+    accountant: composes the steps.
     neighbours: the relation.
-    group: how many units are added or removed together.
+    group: number of units that are added or removed together.
   """
   chosen = get_accountant(accountant)
   if _validate.count("group", group, 1) > _MAX_GROUP:
@@ -213,8 +226,8 @@ def compose_guarantee(
   if replaced:
     if group > 1:
       raise plan_lib.UnsoundPlanError(
-          f"no guarantee for {group} units that are replaced together is"
-          " computed: use neighbours='add-or-remove'"
+          f"no guarantee is computed for {group} units that are replaced"
+          " together: use neighbours='add-or-remove'"
       )
     tree = sensitivity.routes(entries, level, replaced=True)
     value, name = _replaced(chosen, runs, tree, delta, epsilon, error)
@@ -265,11 +278,11 @@ def _best(
     epsilon: float | None,
     error: sampler_error.SamplerError,
 ) -> dict[str, float]:
-  """Find the least bound among the ways to compose a run.
+  """Find the smallest bound among the ways to compose a run.
 
   Returns:
-    Direction -> epsilon at delta (or delta at epsilon); infinity (or 1) where
-    there is no way.
+    Direction -> epsilon at delta (or delta at epsilon); infinity (or 1) without
+    a way.
   """
   nothing = math.inf if epsilon is None else 1.0
   values: dict[str, float] = dict.fromkeys(amplification.DIRECTIONS, nothing)
@@ -281,7 +294,7 @@ def _best(
     }
     values = min(found, values, key=lambda v: max(v.values()))
     if charged != error and max(found.values()) >= nothing:
-      # `unmatched` is that of one family: a unit may lie in several.
+      # `unmatched` is for one family, but a unit may be in several.
       families = max(getattr(unit, "places", 1) for unit in _units(run))
       tried.append((_raised(run, error.tails), dataclasses.replace(
           error, unmatched=families * error.unmatched
@@ -297,9 +310,9 @@ def _largest(
     epsilon: float | None,
     error: sampler_error.SamplerError,
 ) -> float:
-  """Find epsilon at delta, or delta at epsilon, of the unit that needs most.
+  """Find epsilon at delta, or delta at epsilon, of the most expensive unit.
 
-  Nothing is distinguished below the largest value that was found before.
+  Values below the largest one so far are not distinguished.
   """
   value = 0.0
   for part in _apart(run):
@@ -315,14 +328,14 @@ def _largest(
 
 
 def _apart(run: base.Phases) -> tuple[base.Phases, ...]:
-  """Split a run by the kinds of units of its level; the largest of them holds.
+  """Split a run by the types of units of its level; the largest result holds.
 
-  A unit is of one kind in all steps, so that a bound for one kind needs to
-  cover no other. Where several phases have several kinds, nothing here says
-  which belong together: such a run is left whole.
+  A unit has one type in all steps, so a bound for one type need not cover
+  others. If several phases have several types, it is unknown which belong
+  together: such a run is not split.
 
   Returns:
-    A run for each kind, the kinds that likely need most first.
+    A run for each type, those with probably the largest values first.
   """
   several = [i for i, phase in enumerate(run) if len(phase.unit_profiles) > 1]
   if len(several) != 1 or len(run[several[0]].unit_profiles) > _MAX_APART:
@@ -336,10 +349,10 @@ def _apart(run: base.Phases) -> tuple[base.Phases, ...]:
 
 
 def _raised(run: base.Phases, chance: float) -> base.Phases:
-  """Raise the numbers that units draw by what the sampler's tables cut off.
+  """Raise the numbers that units sample by the probability that tables cut off.
 
-  It costs more, but asks for no more of a step than what is unmatched: see
-  section 12 of the proof.
+  It costs more, but requires no more of a step than the unmatched probability:
+  see section 12 of the proof.
   """
   return tuple(
       base.Phase(
@@ -356,10 +369,11 @@ def _raised(run: base.Phases, chance: float) -> base.Phases:
 def _charged(
     error: sampler_error.SamplerError, run: base.Phases
 ) -> sampler_error.SamplerError:
-  """Return the sampler's error as it is charged to a run.
+  """Return the part of the sampler's error that is charged to a run.
 
-  `unmatched` is known for a unit that lies on one path of each step. It is not
-  where a profile counts clip units below it, or the places that hold it.
+  `unmatched` is known for a unit that is on one path of each step. It is
+  unknown for a profile that counts clip units below it, or the places that hold
+  it.
   """
   if any(isinstance(unit, _COUNTING) for unit in _units(run)):
     return dataclasses.replace(error, unmatched=math.inf)
@@ -367,21 +381,21 @@ def _charged(
 
 
 def _units(run: base.Phases) -> unit_profile.UnitProfiles:
-  """List the distinct kinds of units of a run."""
+  """List the distinct types of units of a run."""
   return tuple(
       dict.fromkeys(unit for phase in run for unit in phase.unit_profiles)
   )
 
 
 def _check_group(entries: Sequence[Entry], level: str, group: int) -> None:
-  """Refuse a group of units that are drawn more often once others have left."""
+  """Refuse a group of units that are sampled more often after others leave."""
   for release in (entry.release for entry in entries):
     stage = release.plan.stages[release.hierarchy.level_index(level)]
     if isinstance(stage, plan_lib.FixedSize):
       raise plan_lib.UnsoundPlanError(
           f"no guarantee for {group} units of level '{level}' together: {stage}"
-          " draws the others more often once one of them has left; use group=1,"
-          " or draw the units by Poisson"
+          " samples the others more often once one of them has left; use"
+          " group=1, or sample the units by Poisson"
       )
 
 
@@ -397,7 +411,7 @@ def _of_group(
 
   If (e, d) holds for each of k links of a chain of neighbours, the ends of the
   chain have (k e, d (1 + e^e + ... + e^((k - 1) e))). Every d that reaches the
-  delta asked for gives a bound; the guess of e rises until one does.
+  given delta gives a bound. The guess of e increases until one does.
   """
   if epsilon is not None:
     one = float(epsilon) / group
@@ -431,19 +445,19 @@ def _replaced(
     epsilon: float | None,
     error: sampler_error.SamplerError,
 ) -> tuple[float, str]:
-  """Find the least bound for replacing one unit, sampler error charged.
+  """Find the smallest bound for replacing one unit, sampler error charged.
 
   Args:
-    accountant: how steps are composed.
+    accountant: composes the steps.
     runs: the ways to compose removing and adding the unit.
     tree: the run for replacing a unit of a tree, or ().
     delta: in (0, 1), or None.
     epsilon: at least 0, or None.
-    error: of the sampler, all steps together.
+    error: error of the sampler, all steps together.
 
   Returns:
-    Epsilon or delta, and the accountant that it is from: the curve of a tree is
-    composed by loss distributions, whatever is asked.
+    Epsilon or delta, and the name of its accountant: the curve of a tree is
+    always composed by loss distributions.
   """
   best = math.inf if epsilon is None else 1.0, accountant.name
   exchanges = [
@@ -474,18 +488,18 @@ def epsilon(
     direction: amplification.Direction | None = None,
     accountant: AnyAccountant = "pld",
 ) -> float:
-  """Compute epsilon of one kind of unit from its rates and distances.
+  """Compute epsilon of one type of unit from its rates and distances.
 
   Args:
-    q: the rate at which the unit's parent is chosen.
+    q: the rate at which the unit's parent is sampled.
     p: the unit's own rate inside its parent.
-    distances: (d_a, d_b) in noise standard deviations: how far the released sum
-      is from both others when the parent is not chosen, and with the unit
-      against without it. One number gives both.
+    distances: (d_a, d_b) in noise standard deviations. d_a is the distance of
+      the released sum without the parent from both others; d_b is the distance
+      between the sums with and without the unit. One number gives both.
     steps: T, at least 1.
     delta: in (0, 1).
     direction: "remove" or "add"; None for the larger.
-    accountant: how steps are composed.
+    accountant: composes the steps.
 
   Raises:
     PlanError: a value is out of range.

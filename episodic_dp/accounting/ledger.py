@@ -1,23 +1,22 @@
-"""Ledgers: the steps that were taken, by one run or by several.
+"""Ledgers: the steps of one run or of several.
 
-A ledger is a list of entries, each a number of equal steps. Steps of the same
-description (hierarchy, plan and mechanism) are one entry, so that a ledger to
-which a run adds every step stays one entry long, and asking it what was `spent`
-costs one inverse transform: milliseconds. Different entries are composed as
-phases of one run, adaptively: what a later entry samples and releases may
-depend on what earlier ones released.
+A ledger is a list of entries, each a number of equal steps. Steps with the same
+description (hierarchy, plan and mechanism) are one entry. So the ledger of a
+run that adds every step stays one entry long, and `spent` costs one inverse
+transform: milliseconds. Different entries are composed as phases of one run,
+adaptively: the sample and release of a later entry may depend on earlier
+releases.
 
-Entries draw independent randomness. A pass of `RandomAllocation` does not: its
-steps share the order in which the units are used, so `add` has an argument for
-whether steps of such a plan continue the pass of the last entry.
-Every length of a pass is another distribution, up to a second of work: there
-`spent` answers for the end of the next sixteenth of the pass, or sooner.
+Entries have independent randomness. Steps of one pass of `RandomAllocation` do
+not: they share the assignment of units. So `add` has an argument that says
+whether steps of such a plan continue the pass of the last entry. Each length of
+a pass has a different distribution, which takes up to a second; so `spent`
+answers for the end of the next sixteenth of the pass, or sooner.
 
-`compose` puts the ledgers of several runs on the same people together.
-Privacy statements name levels, not people. It checks that the levels have the
-same names and the hierarchies the same tree (or that the caller names the
-levels whose units are the same). The rest is assumed, and is stated with every
-guarantee.
+`compose` joins the ledgers of several runs on the same people. Privacy
+statements name levels, not people. It checks that the levels have the same
+names and the hierarchies the same tree (or that the caller names the levels
+with equal units). The rest is assumed, and is stated with every guarantee.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,20 +35,20 @@ from episodic_dp.errors import shown
 
 Entry = sensitivity.Entry
 
-# More steps than any run takes; larger numbers would leave exact arithmetic.
+# More steps than any run takes; larger numbers would exceed exact arithmetic.
 MAX_STEPS = 10**12
-# `spent` computes a pass at this many of its steps, at least.
+# `spent` computes a pass for at least this many of its steps.
 _RUNGS = 16
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Ledger:
-  """Steps that were taken; `add` gives a new ledger, none is ever changed.
+  """The steps taken so far; `add` returns a new ledger, and none changes.
 
   Formal guarantees: `guarantee` and `epsilon` are upper bounds for everything
   that the entries released together, under the assumptions that the guarantee
-  lists. A level means the same units in every entry: one unit is in or out of
-  all of them.
+  lists. A level has the same units in every entry: one unit is in all of them,
+  or in none.
 
   Attributes:
     entries: in the order in which they were first added.
@@ -68,7 +67,7 @@ class Ledger:
     return self.entries[0].release.levels if self.entries else ()
 
   def joined(self, other: "Ledger") -> "Ledger":
-    """Return the ledger after all of another one, in passes of its own."""
+    """Return the ledger after all entries of another, in separate passes."""
     result = self
     for entry in other.entries:
       result = result.add(entry.release, entry.steps, continued=False)
@@ -84,27 +83,27 @@ class Ledger:
     """Return the ledger after some more steps.
 
     Args:
-      release: what each of them sampled and released.
-      steps: how many, at least 1.
-      continued: whether they continue the passes of the last entry, which is
-        of the same plan: True for the next steps of the same run, under the
-        same key, False for passes that start anew. Plans with
-        `RandomAllocation` must say it, for others it changes nothing.
+      release: the release of each step.
+      steps: number of steps, at least 1.
+      continued: whether they continue the passes of the last entry, which must
+        have the same plan: True for the next steps of the same run and key,
+        False for passes that start again. It is required for plans with
+        `RandomAllocation`, and changes nothing for others.
 
-    Formal guarantees: T steps of one pass use every unit for certain, T first
-    steps of a pass each may never use it and so cost less: counting the former
-    as the latter would claim less than the truth.
+    Formal guarantees: T steps of one pass surely use every unit. T first steps
+    of T passes may never use it, and so cost less. Counting the former as the
+    latter would claim less than the truth.
 
     Raises:
-      PlanError: steps out of range, or nothing of this plan to continue, or a
+      PlanError: steps out of range, or no steps of this plan to continue, or a
         plan with passes without `continued`.
     """
     new = _entry(release, steps)
     in_passes = isinstance(release.plan.stages[0], plan_lib.RandomAllocation)
     if in_passes and continued is None:
       raise plan_lib.PlanError(
-          f"{release.plan.stages[0]} uses every unit once in a pass, and"
-          " nothing says whether these steps continue the pass of the last"
+          f"{release.plan.stages[0]} uses every unit once in a pass, and it is"
+          " not given whether these steps continue the pass of the last"
           " entry: write add(release, steps, continued=True) if they do, and"
           " continued=False if they start a new one"
       )
@@ -117,7 +116,7 @@ class Ledger:
       if not same_description(self.entries[at], new):
         raise plan_lib.PlanError(
             "continued=True adds steps to the passes of the last entry, which"
-            " is of another plan: use continued=False, and start a new pass"
+            " has another plan: use continued=False to start a new pass"
         )
     if at is None:
       return dataclasses.replace(self, entries=(*self.entries, new))
@@ -131,8 +130,8 @@ class Ledger:
 
     Args:
       level: the privacy unit, a level of every entry's hierarchy.
-      **options: as `accounting.guarantee` has them: delta or epsilon,
-        accountant, neighbours.
+      **options: as in `accounting.guarantee`: delta or epsilon, accountant,
+        neighbours.
 
     Raises:
       UnsoundPlanError: no guarantee is proved for an entry.
@@ -145,7 +144,8 @@ class Ledger:
     """Compute level -> Guarantee for every level that has one, in tree order.
 
     Raises:
-      UnsoundPlanError: no level has one; the text is the first level's.
+      UnsoundPlanError: no level has a guarantee; the message is the first
+        level's.
       PlanError: as for `guarantee`.
     """
     self._not_empty()
@@ -168,7 +168,7 @@ class Ledger:
       delta: float,
       accountant: AnyAccountant = "pld",
   ) -> float:
-    """Compute `epsilon` or a little more, quickly, after every step.
+    """Compute `epsilon` or slightly more, fast, after every step.
 
     The two are equal except within a pass of `RandomAllocation`, which counts
     as if it had reached the end of its current sixteenth, or less.
@@ -195,17 +195,17 @@ class Ledger:
 
   @classmethod
   def from_dict(cls, data: Any) -> "Ledger":
-    """Read what `as_dict` wrote; other fields are ignored.
+    """Read plain data from `as_dict`; other fields are ignored.
 
     Raises:
       PlanError: a field is missing, unknown or wrong; one sentence.
-      UnsoundPlanError: a plan that no ledger can hold.
+      UnsoundPlanError: a plan that a ledger cannot hold.
     """
     if not isinstance(data, Mapping) or not isinstance(
         data.get("entries"), list
     ):
       raise plan_lib.PlanError(
-          f"the ledger is {shown(data)}: it must be an object with a list of"
+          f"the ledger is {shown(data)}: expected an object with a list of"
           " entries, as Ledger.as_dict writes it"
       )
     return cls(tuple(_read(data["entries"])))
@@ -216,7 +216,7 @@ def _read(entries: Sequence[Any]) -> Iterator[Entry]:
   for i, described in enumerate(entries):
     if not isinstance(described, Mapping) or "steps" not in described:
       raise plan_lib.PlanError(
-          f"entry {i} is {shown(described)}: it must be an object with"
+          f"entry {i} is {shown(described)}: expected an object with"
           " hierarchy, plan, mechanism and steps"
       )
     rest = {k: v for k, v in described.items() if k != "steps"}
@@ -224,7 +224,7 @@ def _read(entries: Sequence[Any]) -> Iterator[Entry]:
 
 
 def same_description(a: Entry, b: Entry) -> bool:
-  """Return whether two entries sample and release alike."""
+  """Return whether two entries have equal samplers and releases."""
   return a.release == b.release or (  # The very same hierarchy.
       plan_lib.to_dict(a.release) == plan_lib.to_dict(b.release)
   )
@@ -242,8 +242,8 @@ def _rounded_up(entry: Entry) -> int:
   if not isinstance(first, plan_lib.RandomAllocation):
     return entry.steps
   whole, rest = divmod(entry.steps, first.steps)
-  # A power of two: the sum over one rung more is that of two others, which a
-  # pass has asked for before (`allocation.copies`).
+  # A power of two: the sum for one rung more consists of two others, which a
+  # pass has already requested (`allocation.copies`).
   rung = 1 << max(first.steps // _RUNGS, 1).bit_length() - 1
   return whole * first.steps + min(math.ceil(rest / rung) * rung, first.steps)
 
@@ -257,9 +257,9 @@ class Combined:
 
   Attributes:
     parts: name -> the ledger of each run.
-    ledger: of all of them.
-    levels: those whose units are taken to be the same in all parts.
-    sentences: what nothing in the statements shows, or voids the guarantee.
+    ledger: the ledger of all of them.
+    levels: levels whose units are assumed to be the same in all parts.
+    sentences: assumptions that the statements cannot show, and caveats.
   """
 
   parts: Mapping[str, Ledger]
@@ -278,7 +278,7 @@ class Combined:
     """
     if level not in self.levels:
       raise plan_lib.PlanError(
-          f"level '{level}' is not said to be the same units in all runs"
+          f"level '{level}' is not known to have the same units in all runs"
           f" ({', '.join(self.levels)} are): name it with --same_level"
       )
     found = self.ledger.guarantee(level, delta=delta, group=group)
@@ -291,16 +291,19 @@ class Combined:
 def compose(
     statements: Mapping[str, Any], *, same_levels: Sequence[str] = ()
 ) -> Combined:
-  """Put the ledgers of several runs together.
+  """Join the ledgers of several runs.
 
   Args:
-    statements: name -> a privacy statement, or what `Ledger.as_dict` gave.
+    statements: name -> a privacy statement, or the result of `Ledger.as_dict`.
     same_levels: levels whose units are the same although the trees differ; by
       default all levels of trees that are equal.
 
+  Returns:
+    The joint ledger and its assumptions, `Combined`.
+
   Raises:
-    PlanError: something is no ledger, the trees differ and nothing says which
-      levels are the same, or two runs may share their noise; one sentence.
+    PlanError: an input is not a ledger, the trees differ and the equal levels
+      are not named, or two runs may share their noise; one sentence.
   """
   parts = {}
   for name, data in statements.items():
@@ -342,7 +345,7 @@ def compose(
 def _check_lineages(statements: Mapping[str, Any]) -> None:
   """Reject statements of one run, and of copies of its work directory.
 
-  The numbers of the processes that took part begin alike then.
+  These start with the same numbers of processes.
   """
   known: dict[str, str] = {}
   for name, data in statements.items():
@@ -353,7 +356,7 @@ def _check_lineages(statements: Mapping[str, Any]) -> None:
         raise plan_lib.PlanError(
             f"{other} and {name} are of one run, or of copies of it: the steps"
             " of one run are counted once, and those of copies may share noise,"
-            " which could cancel; name the later one of them, and publish no"
+            " which could cancel; name only the later one, and publish no"
             " other copy"
         )
 
@@ -361,14 +364,14 @@ def _check_lineages(statements: Mapping[str, Any]) -> None:
 def _shared_levels(
     parts: Mapping[str, Ledger], same_levels: Sequence[str]
 ) -> tuple[str, ...]:
-  """List the levels at which all parts are about the same units."""
+  """List the levels at which all parts have the same units."""
   first, *others = parts
   order = parts[first].levels
   common = [x for x in order if all(x in p.levels for p in parts.values())]
   if not common:
     raise plan_lib.PlanError(
         f"no level of {first} has the same name in all of"
-        f" {', '.join(others)}: account for each alone"
+        f" {', '.join(others)}: account for each separately"
     )
   for level in same_levels:
     if level not in common:
@@ -382,8 +385,8 @@ def _shared_levels(
   for name in others:
     if not tree.same_tree(parts[name].entries[0].release.hierarchy):
       raise plan_lib.PlanError(
-          f"{first} and {name} have different hierarchies, and nothing says"
-          " that they are about the same units: where they are, name the level,"
+          f"{first} and {name} have different hierarchies, so their units may"
+          " differ: if they are the same, name the level,"
           f" such as --same_level={common[0]}"
       )
   return tuple(common)

@@ -1,23 +1,23 @@
 """Lower bounds on epsilon: exact losses of data sets that a plan allows.
 
-A data set is chosen whose step is a mixture of few Gaussians on a line: the
+A data set is chosen whose step is a mixture of few Gaussians on a line. The
 clip units of one unit t have gradient +1, all others one of -1, 0 and 1. A
-value other than 0 is given only where a step draws a constant number of such
-clip units, so that their sum is constant. With t the output is P, without it
-(or with its gradients turned round) Q. The best of these data sets is composed.
+value other than 0 is used only if a step samples a constant number of such clip
+units, so that their sum is constant. The output with t is P, and without it (or
+with its gradients reversed) Q. The best of these data sets is composed.
 
 One step. The line is cut into cells: merging outcomes loses information and
 adds none. Masses of P are rounded down and those of Q up.
 
 T steps. The losses ln P/Q of cells are rounded to the nearest points of a
 lattice, and their sum is a power of a Fourier transform. The rounding errors of
-the steps are independent and lie in an interval of the lattice's spacing h, so
-that by Hoeffding's inequality their sum is below its mean by more than
-h sqrt(T ln(1 / t) / 2) with probability t at most. The sums are shifted by
-both; t, the transform's rounding errors and what falls outside of its window
-(and is folded back in) are taken off.
+the steps are independent and in an interval of the lattice's spacing h. By
+Hoeffding's inequality their sum is below its mean by more than
+h sqrt(T ln(1 / t) / 2) with probability at most t. The sums are shifted by
+both. Then t, the transform's rounding errors and the probability outside its
+window (which is folded back in) are subtracted.
 
-A pass of T steps of random allocation is one step here: under Q its ratio P/Q
+A pass of T steps of random allocation is one step here. Under Q its ratio P/Q
 is (X_1 + ... + X_T) / T for the ratios X_i of its steps, which are added up in
 the same way.
 """
@@ -41,11 +41,11 @@ from episodic_dp.plan import sampler_error
 # Cells of one step, and points of the window of a sum: to choose a data set,
 # and for its bound.
 _COARSE, _FINE = (1 << 9, 1 << 15), (1 << 14, 1 << 20)
-# Probability outside of the window at either end, and of rounding errors that
-# add up to more than is taken off; probability of cells left out.
+# Probability outside the window at either end, and of rounding errors larger
+# than the subtracted ones; probability of omitted cells.
 _TAIL, _SMALLEST = 1e-15, 1e-300
 _REACH, _NEAR, _MACHINE = 37.0, 7.5, 2.0**-52
-# Data sets that are computed on fine cells, and paths that are looked at.
+# Number of data sets computed on fine cells, and of paths considered.
 _FINALISTS, _MOST_PATHS = 2, 4
 # Above the relative rounding error of a cell's mass.
 _ROUNDING = 5e-12
@@ -60,12 +60,12 @@ class _Pair(NamedTuple):
 
 
 class _Losses(NamedTuple):
-  """Losses ln P/Q, none above the true one, and their probabilities under P.
+  """Losses ln P/Q, at most the true ones, and their probabilities under P.
 
   Attributes:
     values: float64[n].
     probs: float64[n].
-    wrong: the probability that this is not so.
+    wrong: the probability that some loss is above the true one.
   """
 
   values: np.ndarray
@@ -82,13 +82,14 @@ def lower_bound(
     epsilon: float | None = None,
     neighbours: report.Relation = "add-or-remove",
 ) -> float:
-  """Bound what epsilon (or delta) of a level is at least.
+  """Bound epsilon (or delta) of a level from below.
 
-  The exact loss of one data set that the plan allows: no analysis can promise
-  less. Known for the units of a tree, and of passes for the primary units.
+  The result is the exact loss of one data set that the plan allows, so no
+  analysis can promise less. It is known for units of trees, and in passes for
+  primary units.
 
   Args:
-    release: what a step samples and releases.
+    release: the release of a step.
     steps: T, at least 1.
     level: the privacy unit.
     delta: in (0, 1), to compute epsilon, or None.
@@ -96,7 +97,7 @@ def lower_bound(
     neighbours: "add-or-remove" or "replace-one".
 
   Returns:
-    0 where no lower bound is known.
+    The bound; 0 if none is known.
 
   Raises:
     UnsoundPlanError: no guarantee is proved for the level.
@@ -147,7 +148,7 @@ def _is_known(release: plan_lib.Release, k: int, passes: bool) -> bool:
 def _pairs(
     release: plan_lib.Release, k: int, replaced: bool
 ) -> Iterator[_Pair]:
-  """Yield the pairs of some units and gradients."""
+  """Yield the pairs of distributions for some units and gradients."""
   plan, clip = release.plan, release.clip_level
   z = float(release.mechanism.gradient_noise_multiplier)
   numbers = _constant_numbers(release)
@@ -163,7 +164,7 @@ def _pairs(
   for row in best.tolist():
     for value, parent in itertools.product((-1, 0, 1), repeat=2):
       if k > clip and (numbers[clip] is None or sizes[row, k] < 2):
-        parent = 0  # The clip unit may be drawn without an example.
+        parent = 0  # The clip unit may be sampled without an example.
       sibling = [
           (value if j < k else parent) * (numbers[j] or 0)
           if j <= clip and _is_fixed(plan.stages[j])
@@ -193,11 +194,11 @@ def _pair(
 
   Args:
     release: the plan.
-    sizes: of the families on the path.
-    rates: of its stages.
-    sibling: the sum that one sibling adds, of every stage.
+    sizes: sizes of the families on the path.
+    rates: rates of its stages.
+    sibling: for every stage, the sum that one sibling adds.
     own: the number of clip units in t, or whether it is seen in one.
-    empty: what t's clip unit adds without t, where t lies inside.
+    empty: the sum of t's clip unit without t, if t is inside one.
     replaced: whether Q has t with gradients -1.
   """
   clip, k = release.clip_level, len(sizes) - 1
@@ -222,7 +223,7 @@ def _pair(
     rows.append((seen, reached * chance, 0.0))
     if replaced:
       rows.append((turned, 0.0, reached * chance))
-  # What has no chance would count as a mean.
+  # An outcome without probability would count as a mean.
   rows = [row for row in rows if row[1] or row[2]]
   means, where = np.unique([row[0] for row in rows], return_inverse=True)
   weights = [
@@ -237,9 +238,9 @@ def _is_fixed(stage: plan_lib.Stage) -> bool:
 
 
 def _constant_numbers(release: plan_lib.Release) -> list[int | None]:
-  """List the clip units drawn in every drawn unit of a level; None if random.
+  """List the clip units in every sampled unit of a level; None if random.
 
-  Each of them holds an example that is drawn.
+  Each of them holds a sampled example.
   """
   hierarchy, plan = release.hierarchy, release.plan
   result: list[int | None] = [1] * hierarchy.depth
@@ -256,7 +257,7 @@ def _constant_numbers(release: plan_lib.Release) -> list[int | None]:
 
 
 def _own(release: plan_lib.Release, level: int) -> counts.Counts:
-  """Compute the law of the clip units in a unit that hold a drawn example."""
+  """Compute the law of the clip units in a unit that hold a sampled example."""
   hierarchy, plan = release.hierarchy, release.plan
   if level == hierarchy.depth - 1:
     return counts.constant(1)
@@ -364,9 +365,9 @@ def _summed(
   Args:
     values: float64[n], one copy.
     probs: float64[n], above 0.
-    copies: at least 1.
-    points: of the lattice, about.
-    up: sums are no less than the true ones, instead of no more.
+    copies: number of copies, at least 1.
+    points: approximate number of lattice points.
+    up: whether sums are rounded up instead of down.
   """
   values, probs = values[probs > 0], probs[probs > 0]
   total = float(probs.sum())
@@ -416,11 +417,11 @@ def _of_pass(
 ) -> _Losses:
   """Compute the losses of a pass.
 
-  In the direction "add" (`turned`) the pair is given with its parts exchanged.
+  In the direction "add" (`turned`) the parts of the pair are exchanged.
   """
   if turned:
     pair = _Pair(pair.means, pair.smaller, pair.larger)
-  # Outcomes that are left out only lower the divergence.
+  # Omitted outcomes only lower the divergence.
   one = _losses(pair, cells, _NEAR)
   if float(one.values.max()) > 20:
     return _NOTHING
@@ -429,7 +430,7 @@ def _of_pass(
       up=turned,
   )
   log_ratio = np.log(np.maximum(total / steps, 1e-290))
-  # Rounding errors of the transform are taken off each value.
+  # Rounding errors of the transform are subtracted from each value.
   probs = np.maximum(probs - wrong, 0.0)
   slack = 2 * steps * _ROUNDING
   if turned:

@@ -1,8 +1,8 @@
-"""Accountants, the phases that they compose, and bounds on a whole run.
+"""Accountants, the phases that they compose, and bounds for a whole run.
 
 An accountant turns phases (unit profiles and their number of steps) into an
 upper bound on the privacy profile of the whole run, one direction at a time.
-The charge for the sampler's error, which all of them share, is done here.
+The charge for the sampler's error, which all of them share, is computed here.
 """
 
 import abc
@@ -23,9 +23,9 @@ class Phase:
   """Equal steps (or passes) of a run, seen from one level.
 
   Attributes:
-    unit_profiles: of each kind of unit of the level; what is composed is
-      their maximum.
-    times: how often it is composed, at least 1.
+    unit_profiles: profiles of each type of unit of the level; their maximum is
+      composed.
+    times: number of compositions, at least 1.
   """
 
   unit_profiles: UnitProfiles
@@ -52,11 +52,11 @@ class Curve(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class BoundedLoss:
-  """A run whose loss is nearly surely bounded.
+  """A run whose loss is bounded except with a small probability.
 
   Attributes:
-    bound: the largest loss; infinity where nothing is known.
-    beyond: an upper bound on the probability of a larger one.
+    bound: the largest loss; infinity if it is unknown.
+    beyond: an upper bound on the probability of a larger loss.
   """
 
   bound: float
@@ -77,12 +77,13 @@ UNPROTECTED = BoundedLoss(math.inf, 0.0)
 
 @dataclasses.dataclass(frozen=True)
 class GaussianCurve:
-  """One Gaussian of a distance, in noise standard deviations.
+  """A Gaussian mechanism of some sensitivity, in noise standard deviations.
 
-  T releases of distance d are one of sqrt(T) d, exactly. Every answer is
-  rounded up: at the epsilon and delta returned, the exact privacy profile
-  (Balle and Wang, "Improving the Gaussian Mechanism for Differential Privacy",
-  ICML 2018, theorem 8) is at most the delta asked for or returned.
+  T releases of distance d equal one release of distance sqrt(T) d, exactly.
+  Every answer is rounded up: at the returned epsilon and delta, the exact
+  privacy profile (Balle and Wang, "Improving the Gaussian Mechanism for
+  Differential Privacy", ICML 2018, theorem 8) is at most the given or returned
+  delta.
   """
 
   distance: float
@@ -96,7 +97,8 @@ class GaussianCurve:
     low, high = 0.0, self.distance * (self.distance / 2 + 1)
     while self.delta(high) > delta:
       high *= 2
-    # Plain halving: importing scipy's root finders costs more than all of it.
+    # Plain bisection: importing SciPy's root finders takes longer than it
+    # saves.
     while high - low > 1e-14 * high:
       middle = (low + high) / 2
       if self.delta(middle) > delta:
@@ -113,7 +115,7 @@ class GaussianCurve:
 
 @dataclasses.dataclass(frozen=True)
 class Least:
-  """The best of several bounds, at every delta and epsilon."""
+  """The minimum of several bounds, at every delta and epsilon."""
 
   curves: tuple[Curve, ...]
 
@@ -129,26 +131,27 @@ class Least:
 def charge_sampler_error(
     curve: Curve, error: sampler_error.SamplerError
 ) -> Curve:
-  """Bound a run whose sampler is not quite the plan's.
+  """Bound a run whose sampler differs slightly from the plan.
 
-  With v the variation, s the ratio's logarithm, t the tails and u what is
-  unmatched, all steps together (section 9 of the README of `accounting`),
+  Let v be the variation, s the log ratio, t the tails and u the unmatched
+  probability, all steps together (section 9 of the README of `accounting`).
+  Then
 
     delta(epsilon)                  + (1 + e^epsilon) v   at epsilon,
     e^s (delta(epsilon) + (1 + e^epsilon) t)              at epsilon + 2 s, and
     e^s (delta(epsilon) + u)                              at epsilon + 2 s
 
-  hold; the least of them is returned.
+  hold; their minimum is returned.
 
   Args:
-    curve: the bound for the plan's own sampler.
-    error: of all steps together.
+    curve: the bound for an exact sampler of the plan.
+    error: the error of all steps together.
   """
   return _Charged(curve, error) if error.variation > 0 else curve
 
 
 def left_by_sampler(delta: float, error: sampler_error.SamplerError) -> float:
-  """Subtract the sampler's error from delta; 0 or less leaves nothing."""
+  """Subtract the sampler's error from delta; 0 or less means none remains."""
   reduced = math.nextafter(delta * math.exp(-error.log_ratio), 0.0)
   return max(
       delta - 2 * error.variation,
@@ -165,8 +168,8 @@ def negligible(error: sampler_error.SamplerError, epsilon: float) -> float:
   return _LITTLE * min(charges)
 
 
-# Where the sampler's error takes less than this share of delta at an epsilon,
-# no other bound is tried.
+# If the sampler's error takes less than this share of delta at an epsilon, no
+# other bound is tried.
 _LITTLE = 1e-5
 
 
@@ -190,7 +193,7 @@ class _Charged:
     return min(first, math.nextafter(least + 2 * error.log_ratio, math.inf))
 
   def _additive(self, delta: float, variation: float) -> float:
-    """Find epsilon where delta pays (1 + e^epsilon) times the variation."""
+    """Find epsilon whose delta covers (1 + e^epsilon) times the variation."""
     if variation == 0:
       return self.curve.epsilon(delta)
     if 2 * variation >= delta:
@@ -234,8 +237,8 @@ class Accountant(abc.ABC):
   """Composes phases; frozen and hashable.
 
   Formal guarantees: for every direction, `epsilon` and `delta` are upper bounds
-  on the true ones of the phases' profiles; rounding, truncation and
-  discretisation only raise them.
+  on the true values for the phases' profiles. Rounding, truncation and
+  discretisation only increase them.
   """
 
   name: str
@@ -253,13 +256,13 @@ class Accountant(abc.ABC):
     """Bound a run, precisely near the given delta or epsilon.
 
     Args:
-      phases: what is composed.
+      phases: the phases to compose.
       direction: "remove" or "add".
-      delta: in (0, 1), or None where epsilon is given.
-      epsilon: at least 0, or None where delta is given.
+      delta: in (0, 1), or None if epsilon is given.
+      epsilon: at least 0, or None if delta is given.
       enough: values of the answer at or below this need not be distinguished
-        (epsilon where delta is given, delta where epsilon is): a quick bound
-        that is no more will do.
+        (epsilon for a given delta, delta for a given epsilon); a fast bound at
+        or below it suffices.
 
     Raises:
       PlanError: the accountant cannot compose these phases.
@@ -276,10 +279,10 @@ class Accountant(abc.ABC):
     """Compute epsilon of a run in one direction, or infinity.
 
     Args:
-      phases: what is composed.
+      phases: the phases to compose.
       direction: "remove" or "add".
       delta: in (0, 1).
-      error: of the run's sampler, all steps together; see
+      error: error of the run's sampler, all steps together; see
         `charge_sampler_error`.
       enough: epsilons at or below this need not be distinguished.
     """

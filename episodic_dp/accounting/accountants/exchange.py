@@ -1,23 +1,23 @@
-"""Replacing one unit: removing it, then adding another in its place.
+"""Replacing one unit: remove it, then add another in its place.
 
-Let T' be T with the unit t replaced by t', so that T - t is both without the
-one and without the other. For b, c > 0 and any three distributions
+Let T' be T with the unit t replaced by t', so that T - t is T without t and T'
+without t'. For b, c > 0 and any three distributions
 
   H_(bc)(X || Z)  <=  H_b(X || Y) + b H_c(Y || Z),
 
-since [x - bc z]_+ <= [x - b y]_+ + b [y - c z]_+. With R the bound on the run
-for removing a unit and A that for adding one, for every epsilon = a + b,
+since [x - bc z]_+ <= [x - b y]_+ + b [y - c z]_+. Let R bound the run for
+removing a unit, and A for adding one. For every epsilon = a + b,
 
   H_(e^epsilon)(M(T) || M(T'))  <=  R(a) + e^a A(b),
 
-and the least over the split is returned. In e^a this is convex (R is, and so is
-the perspective of A), so that one search along a finds it; any split is a
-bound.
-The whole run is split, not its steps: the run without both is a run.
+and the minimum over the split is returned. As a function of e^a this is convex
+(R is, and so is the perspective of A), so one search along a finds it. Any
+split is a bound. The whole run is split, not its steps, because the run without
+both units is a run.
 
-Where a is in the hundreds, e^a is too much for any double. Renyi divergences
-then bound the exchange too (Mironov, "Renyi Differential Privacy", 2017,
-proposition 11, with p = q = 2): for an order l > 1
+For a in the hundreds, e^a overflows a double. Then Renyi divergences bound the
+exchange (Mironov, "Renyi Differential Privacy", 2017, proposition 11, with p =
+q = 2): for an order l > 1
 
   D_l(X || Z)  <=  (l - 1/2) / (l - 1) D_(2l)(X || Y) + D_(2l - 1)(Y || Z),
 
@@ -38,16 +38,16 @@ from episodic_dp.plan import sampler_error
 
 # Points along the split, and how often the search narrows to the best one.
 _LOOKS, _NARROWINGS = 17, 7
-# ln of the odds between the shares of delta of the two parts, at most.
+# The largest ln of the odds between the two parts' shares of delta.
 _ODDS = 24.0
-# How often curves are made precise where the best split is.
+# Number of times that curves are refined at the best split.
 _ROUNDS = 3
-# Nothing smaller than this is asked of an accountant.
+# The smallest delta that is requested from an accountant.
 _LEAST_DELTA = 1e-290
-# e^-a is zero for an a above the first, as a double; above the second epsilon
-# Renyi divergences may be less.
+# Above the first a, e^-a is zero as a double. Above the second epsilon Renyi
+# divergences may give a smaller bound.
 _NO_SHARE, _LARGE = 746.0, 200.0
-# Of the Renyi divergences of an exchange; they are of use at large epsilons.
+# Orders of the Renyi divergences of an exchange, useful at large epsilons.
 _MOST_ORDER = 64
 
 
@@ -56,8 +56,8 @@ class Exchanged:
   """The profile of a run for replacing a unit.
 
   Attributes:
-    remove: bounds the run for removing it.
-    add: for adding one.
+    remove: bound on the run for removing a unit.
+    add: bound on the run for adding one.
   """
 
   remove: base.Curve
@@ -75,7 +75,7 @@ class Exchanged:
     """Find the least a + b, and the shares of delta for R and A.
 
     Returns:
-      (a + b, R(a), A(b)); the latter two use up delta.
+      (a + b, R(a), A(b)); R(a) and e^a A(b) add up to delta.
     """
 
     def tried(log_odds: float) -> tuple[float, float, float]:
@@ -84,7 +84,7 @@ class Exchanged:
       if math.isinf(a):
         return math.inf, first, 0.0
       second = (delta - first) * math.exp(-a)
-      # A bound that fails nowhere holds at delta = 0 too.
+      # A bound that holds everywhere holds at delta = 0 too.
       return a + self.add.epsilon(second), first, second
 
     return _least(tried, -_ODDS, _ODDS)
@@ -108,7 +108,7 @@ _Tried = tuple[float, float, float]
 def _least(
     tried: Callable[[float], _Tried], low: float, high: float
 ) -> _Tried:
-  """Minimise the first value of a function that falls and then rises."""
+  """Minimise the first value of a function that decreases, then increases."""
   found: list[_Tried] = []
   for _ in range(_NARROWINGS):
     step = (high - low) / (_LOOKS - 1)
@@ -131,10 +131,10 @@ def exchanged(
   """Bound the exchange by an accountant, precisely near delta or epsilon.
 
   Args:
-    accountant: how steps are composed.
-    run: what is composed.
-    delta: in (0, 1), or None where epsilon is given.
-    epsilon: at least 0, or None where delta is given.
+    accountant: composes the steps.
+    run: the phases to compose.
+    delta: in (0, 1), or None if epsilon is given.
+    epsilon: at least 0, or None if delta is given.
     enough: deltas at or below this need not be distinguished.
   """
   removes: list[base.Curve] = []
@@ -155,7 +155,7 @@ def exchanged(
   remove = accountant.curve(run, "remove", delta=at_remove)
   a = remove.epsilon(at_remove)
   if remove.epsilon(delta) > _NO_SHARE:
-    return Exchanged(remove, base.UNPROTECTED)  # No split leaves A a share.
+    return Exchanged(remove, base.UNPROTECTED)  # No split leaves A any delta.
   at_add = at_remove * math.exp(-min(a, 600.0))
   for _ in range(_ROUNDS):
     removes.append(
@@ -197,11 +197,11 @@ def value(
   """Bound epsilon at delta, or delta at epsilon, of replacing a unit.
 
   Args:
-    accountant: how steps are composed.
-    runs: one for each kind of unit; the largest of them counts.
+    accountant: composes the steps.
+    runs: one for each type of unit; the largest of them counts.
     delta: in (0, 1), or None.
     epsilon: at least 0, or None.
-    error: of the sampler, all steps together.
+    error: error of the sampler, all steps together.
   """
   left, enough = None, 0.0
   if delta is not None:

@@ -1,9 +1,9 @@
 """Accountants that add up moments: Renyi divergences, and [S]'s moments.
 
-Moments of a step's profile add over adaptive steps, each
-direction on its own, so composition is a weighted sum; what differs is how an
-epsilon is read off. Both are looser than `pld`, need no grid of losses for the
-whole run, and are what papers report:
+Moments of a step's profile add up over adaptive steps, separately for each
+direction, so composition is a weighted sum. The accountants differ in the
+conversion to epsilon. Both are looser than `pld`, need no grid of losses for
+the whole run, and are the accountants that papers report:
 
   RDP      Mironov, "Renyi Differential Privacy" (CSF 2017), with the conversion
            of Canonne, Kamath and Steinke (NeurIPS 2020, proposition 12);
@@ -13,9 +13,9 @@ whole run, and are what papers report:
 
 Renyi moments of a one-step privacy profile are computed as upper bounds.
 
-With g(alpha) = f(alpha) - (1 - alpha)_+ the excess of a direction's profile
+Let g(alpha) = f(alpha) - (1 - alpha)_+ be the excess of a direction's profile
 (`profile.excess`), P and Q the outputs that the direction compares, and
-psi(alpha) = alpha^l - 1 - l (alpha - 1),
+psi(alpha) = alpha^l - 1 - l (alpha - 1). Then
 
   E_Q[(P/Q)^l] - 1  =  l (l - 1) * integral over alpha > 0 of alpha^(l-2) g
                     =  sum over points of  (change of slope of g) psi(alpha),
@@ -23,21 +23,21 @@ psi(alpha) = alpha^l - 1 - l (alpha - 1),
 the last for a g that is linear between points. The profile of P and Q is convex
 in alpha, so it lies below the broken line through any of its upper bounds, and
 the sum over that line bounds the moment from above. The atom at alpha = 1 has
-psi = 0 and drops out, every other term is positive, and all of it is done in
-logarithms (the tail's bound where the profile underflows): nothing cancels,
-however small a rate or large an order.
+psi = 0 and drops out. Every other term is positive, and all of it is computed
+in logarithms (by the tail's bound where the profile underflows). So nothing
+cancels, however small a rate or large an order.
 
-Below its first point the line runs to g(0) = 0. Above its last point U
-g is at most w H_alpha(N(d) || N(0)) <= w Phi(d/2 - ln(alpha)/d) by the kinds'
-`tail` (w, d), and by parts
+Below its first point the line ends at g(0) = 0. Above its last point U, the
+`tail` (w, d) of the types of units gives
+g <= w H_alpha(N(d) || N(0)) <= w Phi(d/2 - ln(alpha)/d), and by parts
 
   l (l-1) * integral from U of alpha^(l-2) w Phi(d/2 - ln(alpha)/d)
     <= l w exp(l (l-1) d^2 / 2) Phi((l - 1/2) d - ln(U)/d).
 
 The points are chosen so that the error is a small share of the log-moment at
-every order of use: segments are halved until the line is relatively that near
-to the profile, wherever they matter. A line over fewer points is a larger
-bound, never a smaller one.
+every useful order: where they matter, segments are halved until the line is
+relatively near to the profile. A line over fewer points gives a larger bound,
+never a smaller one.
 """
 
 from collections.abc import Callable
@@ -56,22 +56,22 @@ from episodic_dp.accounting.profiles import recurrence
 from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.accounting.profiles.amplification import Direction
 
-# Relative error of the log-moment that the points are chosen for.
+# Relative error of the log-moment that determines the points.
 _TOLERANCE = 1e-3
-# The points start as U 2^(-j/4) for j / 4 up to this.
+# The first points are U 2^(-j/4) for j / 4 up to this.
 _OCTAVES = 72
-# An order whose divergence is this far above that of order 2 is of use only to
-# a delta below e^-100, however often the step is repeated.
+# An order whose divergence exceeds that of order 2 by this is useful only for a
+# delta below e^-100, however often the step is repeated.
 _OF_USE = 105.0
-# Rounding errors, which are far less, are covered by this share.
+# A share that covers rounding errors, which are far smaller.
 _ROUNDING = 1e-9
-# Losses that are summed at a time.
+# Number of losses to sum at a time.
 _CHUNK = 1 << 7
 
-# Below this a double may have lost digits; chords end in a constant long
-# before, but well below the second number.
+# Below the first number a double may have lost digits. Chords end in a constant
+# long before, but far below the second number.
 _SMALL, _SMALL_ON_CHORDS = 1e-280, 1e-30
-# Terms that the weights of a mixture are split into, and numbers of places.
+# Number of terms into which a mixture's weights are split, and of places.
 _MOST_GROUPS, _MOST_PLACES = 128, 24
 # A distance of zero is replaced by this one: larger, so never optimistic.
 _MIN_DISTANCE = 1e-9
@@ -88,16 +88,16 @@ def log_moments(
   """Bound ln E_Q[(P/Q)^order] = (order - 1) D_order(P || Q) of one step.
 
   Args:
-    unit_profiles: the kinds of units of the level; all need a `tail`, but for
+    unit_profiles: the types of units of the level. All need a `tail`, except
       a single one that knows its moments.
     direction: "remove" for P = M(T), Q = M(T - t); "add" for the reverse.
-    orders: rising, all above 1.
+    orders: ascending, all above 1.
 
   Returns:
-    float64[orders], an upper bound; not to be written to.
+    float64[orders], an upper bound; read-only.
 
   Raises:
-    PlanError: a kind has no tail bound, so its moments may be infinite.
+    PlanError: a type has no tail bound, so its moments may be infinite.
   """
   weight, distance = _tail(unit_profiles)
   order = np.asarray(orders, float)
@@ -123,7 +123,7 @@ def log_moments(
 
 
 def _tail(unit_profiles: unit_profile.UnitProfiles) -> tuple[float, float]:
-  """Return (w, d) of all kinds: the Gaussian's divergence rises with d."""
+  """Return (w, d) of all types; the Gaussian's divergence increases with d."""
   tails = [kind.tail for kind in unit_profiles if kind.tail[0] > 0]
   weight = max((w for w, _ in tails), default=0.0)
   distance = max((d for _, d in tails), default=0.0)
@@ -133,7 +133,7 @@ def _tail(unit_profiles: unit_profile.UnitProfiles) -> tuple[float, float]:
 def _convexity_bound(
     order: np.ndarray, weight: float, distance: float
 ) -> np.ndarray:
-  """Compute ln(1 - w + w exp(l (l-1) d^2 / 2)), the tail's bound everywhere."""
+  """Compute ln(1 - w + w exp(l (l-1) d^2 / 2)), a bound from the tail alone."""
   with np.errstate(over="ignore", divide="ignore"):
     log_gaussian = order * (order - 1) * np.square(distance) / 2
     return np.where(
@@ -148,7 +148,7 @@ def _convexity_bound(
 def _log_tail(
     end: float, order: np.ndarray, weight: float, distance: float
 ) -> np.ndarray:
-  """Bound ln of the moment above the last point (module's docstring)."""
+  """Bound ln of the moment above the last point (see the module's text)."""
   return (
       np.log(order * weight)
       + order * (order - 1) * distance**2 / 2
@@ -159,18 +159,19 @@ def _log_tail(
 def _points(
     log_excess: _LogExcess, order: np.ndarray, distance: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Choose the points between which the profile is taken as linear.
+  """Choose the points between which the profile is approximated linearly.
 
   Returns:
-    Losses, rising and with 0 among them; ln of the excess there; and for the
-    first orders, those that are of use, ln of about the moment less 1.
+    Losses, ascending and including 0; ln of the excess there; and, for the
+    first orders, which are the useful ones, approximately ln of the moment less
+    1.
   """
   losses = _first_losses(order[-1], distance)
   heights = log_excess(losses)
   log_least = _least(losses, heights, order)
   divergence = np.logaddexp(0.0, log_least) / (order - 1)
   enough = divergence[min(np.searchsorted(order, 2.0), order.size - 1)]
-  # Divergences of 10^18 are all equal: then all are of use, and one at least.
+  # Divergences of 10^18 are all equal: then all orders are useful.
   last = max(1, int(np.searchsorted(divergence, enough + _OF_USE, "right")))
   order, log_least = order[:last], log_least[:last]
   near = losses <= _upper(order[-1], distance)
@@ -183,8 +184,8 @@ def _points(
 def _upper(order: float, distance: float) -> float:
   """Find the loss beyond which a Gaussian's moment is negligible.
 
-  x standard deviations above the mean of the integrand it is
-  exp(l^2 d^2 / 2 - x^2 / 2) and some, to be small against moments near 1.
+  x standard deviations above its mean the integrand is about
+  exp(l^2 d^2 / 2 - x^2 / 2), which must be small against moments near 1.
   """
   reach = order * distance
   return distance * (reach + math.sqrt(reach**2 + 210.0))
@@ -202,7 +203,7 @@ def _first_losses(order: float, distance: float) -> np.ndarray:
 def _least(
     losses: np.ndarray, heights: np.ndarray, order: np.ndarray
 ) -> np.ndarray:
-  """Estimate ln of the moment less 1: the excess falls up to each point."""
+  """Estimate ln of the moment less 1; the excess falls up to each point."""
   above = losses > 0
   step = (order - 1)[:, None]
   with np.errstate(divide="ignore"):
@@ -221,10 +222,10 @@ def _allowed(
     log_least: np.ndarray,
     distance: float,
 ) -> np.ndarray:
-  """Choose how far a chord may be above the profile, float64[segments].
+  """Choose the allowed distance of chords above the profile: float64[segments].
 
-  An error of e in M - 1 is e (M - 1) / M in ln M, so all segments may be off by
-  tolerance * M ln M / (M - 1), and by more where they add little to M - 1.
+  An error of e in M - 1 is e (M - 1) / M in ln M. So every segment may be off
+  by tolerance * M ln M / (M - 1), and by more if it adds little to M - 1.
   """
   # Orders whose integrands overlap the next one's.
   tested = [0]
@@ -258,8 +259,8 @@ def _log_sum(
     log_least: np.ndarray,
 ) -> np.ndarray:
   """Compute ln of the sum of changes of slope times psi, float64[orders]."""
-  # Each point, and its neighbours, over the largest of the three; the line from
-  # alpha = 0 reaches the first point, and is level after the last.
+  # Each point and its neighbours, relative to the largest of the three. The
+  # line from alpha = 0 ends at the first point, and is constant after the last.
   before = np.concatenate([[-np.inf], heights[:-1]])
   after = np.concatenate([heights[1:], [-np.inf]])
   scale = np.maximum(np.maximum(before, heights), after)
@@ -274,7 +275,7 @@ def _log_sum(
   mass[0] -= g[0]
   kept = (mass > 0) & (losses != 0)
   with np.errstate(divide="ignore"):
-    # At alpha = 0 psi is l - 1, and the level line has slope 0 and height g.
+    # At alpha = 0 psi is l - 1, and the constant line has slope 0 and height g.
     total = np.logaddexp(
         heights[0] - losses[0] + np.log(order - 1),
         heights[-1] + np.log(order) + (order - 1) * losses[-1],
@@ -286,7 +287,7 @@ def _log_sum(
   log_mass = log_mass - u
   for start in range(0, u.size, _CHUNK):
     part = slice(start, start + _CHUNK)
-    # psi is at most l or alpha^l: where that is too small, it is the bound.
+    # psi is at most l or alpha^l: if it is too small, this is the bound.
     most = math.log(_CHUNK) + log_mass[part].max() + np.maximum(
         np.log(order), order * u[part][-1]
     )
@@ -303,7 +304,7 @@ def _log_series(
   """Sum psi = sum of (order^n - order) u^n / n!, where order * |u| < 0.1."""
   if not u.size:
     return np.full(order.size, -np.inf)
-  # Scaled, as u^2 may be too small for a floating-point number.
+  # Scaled, because u^2 may underflow.
   log_terms = log_mass - u + 2 * np.log(np.abs(u))
   largest = log_terms.max()
   weights = np.exp(log_terms - largest)
@@ -318,7 +319,7 @@ def _log_series(
 def _log_chunk(
     u: np.ndarray, log_mass: np.ndarray, order: np.ndarray
 ) -> np.ndarray:
-  """Compute ln of the sum of mass * psi / alpha, for rising u, none tiny."""
+  """Compute ln of the sum of mass * psi / alpha for ascending u, none tiny."""
   some = order[:, None]
   x = some * u
   near = np.minimum(x, 1.0)
@@ -346,9 +347,9 @@ def _log_excess(
     log_alpha: np.ndarray,
     direction: amplification.Direction,
 ) -> np.ndarray:
-  """Bound ln of `unit_profile.excess` of one kind, -inf where it is zero.
+  """Bound ln of `unit_profile.excess` of one type, -inf where it is zero.
 
-  Where it is too small for a double, bounds of its logarithm are taken.
+  Where a double would underflow, bounds of its logarithm are used.
   """
   exact = isinstance(kind, amplification.Amplification)
   small = _SMALL if exact else _SMALL_ON_CHORDS
@@ -395,7 +396,7 @@ def _log_divergence(
   elif isinstance(kind, recurrence.Recurrence):
     found = _log_recurrence(kind, log_alpha, direction)
   elif isinstance(kind, random_count.RandomCount):
-    # What takes the unit's place is taken as known, and as large as can be.
+    # The replacing unit is assumed to be known, and as large as possible.
     number = counts.coarser(kind.number, _MOST_GROUPS)
     found = math.log(math.prod(kind.outer_rates)) + _log_mixture(
         np.append((number.values + kind.instead.most) * kind.distance, 0.0),
@@ -411,7 +412,7 @@ def _log_recurrence(
     log_alpha: np.ndarray,
     direction: amplification.Direction,
 ) -> np.ndarray:
-  """Bound ln of the average over J, the places that draw the parent."""
+  """Bound ln of the average over J, the number of places with the parent."""
   chance, tree = kind.once
   total = np.full(log_alpha.shape, -np.inf)
   if chance * tree.tail[0] > 0:
@@ -454,7 +455,7 @@ def _log_mixture(
       weights = log_w + log_alpha
       left = 1 - none * np.exp(np.minimum(log_alpha, 700.0))
       total = np.log(np.maximum(left, 0.0))
-  # Nothing is left to split where the total is zero.
+  # If the total is zero, there is nothing to split.
   parts = np.full_like(weights, -np.inf)
   rest = np.isfinite(total)
   if rest.any():
@@ -471,7 +472,7 @@ def _log_weighted(
     log_against: np.ndarray,
     distance: float | np.ndarray,
 ) -> np.ndarray:
-  """Bound ln of w H_(k/w)(N(d) || N(0)), w where k is smaller than that."""
+  """Bound ln of w H_(k/w)(N(d) || N(0)); it is w if k is smaller than w."""
   with np.errstate(invalid="ignore"):
     ratio = log_against - log_weight
     value = log_weight + log_hockey_stick(np.maximum(ratio, 0.0), distance)
@@ -499,17 +500,17 @@ def log_hockey_stick(
   return np.where(np.isneginf(x), -np.inf, tail)
 
 
-# The conversion reads no order of 1.01 or less, where it loses digits.
+# The conversion uses no order of 1.01 or less, where it loses digits.
 _LEAST_CONVERTED, _LEAST_STEP = 1.01, 0.0105
 
 
 @functools.lru_cache(maxsize=8)
 def orders(max_order: int) -> tuple[float, ...]:
-  """List whole orders from 2, and orders from 1 to 11 spaced in logarithm.
+  """List whole orders from 2, and orders from 1 to 11 evenly in logarithm.
 
-  epsilon is near a (l - 1) + b / (l - 1) in the order l, so that l - 1 being
-  off by half of a ratio r from the best costs (ln r)^2 / 8 of it: 0.1 % here,
-  and less from 11 on, where the whole orders are at least as near.
+  In the order l epsilon is near a (l - 1) + b / (l - 1). If l - 1 is off by
+  half of a ratio r from the best order, this adds (ln r)^2 / 8 of epsilon: 0.1
+  % here, and less from 11 on, where whole orders are at least as dense.
   """
   small = 1 + np.geomspace(_LEAST_STEP, 10.0, 73)
   found = {*small[:-1].tolist(), *map(float, range(2, max_order + 1))}
@@ -517,7 +518,7 @@ def orders(max_order: int) -> tuple[float, ...]:
 
 
 def least_epsilon(delta: float, max_order: int = 512) -> float:
-  """Return the epsilon that orders give a run without any loss."""
+  """Return the epsilon that orders give to a run without any loss."""
   at = np.asarray(orders(max_order))
   return RenyiCurve(at, np.zeros(at.size)).converted(delta)
 
@@ -538,15 +539,15 @@ def total_log_moments(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RenyiCurve:
-  """The privacy profile that moments, or Renyi divergences, allow.
+  """The privacy profile implied by moments, or Renyi divergences.
 
   Attributes:
     orders: float64[n], each above 1.
     rdp: float64[n], the Renyi divergences of the run in one direction.
-    plain: read by the tail bound of [S] (2.9, 2.10) alone, which has
+    plain: whether to use only the tail bound of [S] (2.9, 2.10), which has
       lambda = order - 1 and alpha = lambda * rdp. [S] (2.14) takes the larger
-      direction at every lambda; taking it of epsilon, after the least lambda of
-      each direction, is never more.
+      direction at every lambda. Taking the larger epsilon, after the best
+      lambda for each direction, is never larger.
   """
 
   orders: np.ndarray
@@ -613,7 +614,7 @@ class RDP(base.Accountant):
     """See `base.Accountant`; as precise at every delta and epsilon.
 
     Raises:
-      PlanError: a kind of unit has moments that are not known to be finite.
+      PlanError: a type of unit may have infinite moments.
     """
     del delta, epsilon, enough
     at = orders(self.max_order)

@@ -1,24 +1,24 @@
-"""The accountant of privacy loss distributions: one step, and many composed.
+"""The accountant of privacy loss distributions: one step, and compositions.
 
-One step. The profile is evaluated on a grid of losses, and the distribution
-whose profile is linear in alpha between the grid's points is the pessimistic
-"Connect the Dots" discretisation (Doroshenko et al., PoPETS 2022): an upper
-bound, since the true profile is convex in alpha. Taking second differences of
-the profile f itself, which is near 1 - alpha, loses as many digits as the grid
-is fine; here (1 - alpha)_+ is taken off first, in closed form (an atom of
-probability 1 at loss 0), and what is left is small and exact to its last
-digits. Loss below the grid is moved up to its first point, and what is above
-its last point counts as an unbounded loss. Negative masses, where the profile
-is not convex or rounding, are raised to zero, which only adds.
+One step. The profile is evaluated on a grid of losses. The distribution whose
+profile is linear in alpha between the grid's points is the pessimistic "Connect
+the Dots" discretisation (Doroshenko et al., PoPETS 2022). It is an upper bound,
+since the true profile is convex in alpha. Second differences of the profile f
+itself, which is near 1 - alpha, would lose digits on a fine grid. Here
+(1 - alpha)_+ is first subtracted in closed form (an atom of probability 1 at
+loss 0), and the rest is small and exact to its last digits. Loss below the grid
+is moved up to its first point, and loss above its last point counts as
+unbounded. Negative masses, from rounding or where the profile is not convex,
+are raised to zero, which only adds.
 
 T steps. The distribution is composed by powers of its Fourier transform, whose
-rounding error is relative to the largest probability: far out, where a small
-delta is decided, it would count too little. So every distribution is tilted
-first by exp(lambda L), with lambda such that the losses of interest become the
-likely ones, and tilted back afterwards. The transform is of a window that holds
-all but a tiny tilted probability of the sum; what lies outside is folded into
-it, which only adds, and beyond its end also counts as an unbounded loss.
-Transforms are kept, so that a later query of the same plan costs a power and
+rounding error is relative to the largest probability. Far out, where a small
+delta is determined, this error would be too large. So every distribution is
+first tilted by exp(lambda L), with lambda such that the losses of interest
+become likely, and tilted back afterwards. The transform covers a window that
+holds all but a tiny tilted probability of the sum. The rest is folded into the
+window, which only adds, and beyond its end also counts as an unbounded loss.
+Transforms are cached, so that a later query of the same plan needs a power and
 one inverse transform.
 """
 
@@ -38,11 +38,11 @@ from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.accounting.profiles.amplification import Direction
 from episodic_dp.accounting.profiles.unit_profile import UnitProfiles
 
-# Losses beyond the grid may add at most this share of delta over all steps.
+# Largest share of delta that losses beyond the grid may add over all steps.
 _TAIL_SHARE = 1e-6
-# Tilted probability that the window of the transform may leave out, at an end.
+# Tilted probability outside the transform's window, at each end.
 _WINDOW_TAIL = 1e-13
-# Share of delta that is kept for rounding errors, whose true size is far less.
+# Share of delta reserved for rounding errors, which are far smaller.
 _ROUNDING = 1e-6
 _FIRST_POINTS = 1 << 10
 _LARGEST_WINDOW = 1 << 20
@@ -53,10 +53,10 @@ class Loss:
   """A distribution of the privacy loss, of one step or of a run.
 
   Attributes:
-    step: the grid's step.
+    step: the spacing of the grid.
     lower: the first loss is lower * step.
-    probs: float64[n] of the losses on the grid, none negative. They may add up
-      to a little more than 1.
+    probs: float64[n] of the losses on the grid, none negative. Their sum may be
+      slightly above 1.
     infinity: the probability of an unbounded loss.
   """
 
@@ -79,8 +79,8 @@ class Loss:
   def _sums(self) -> np.ndarray:
     """Compute S_i = sum over j >= i of p_j e^(L_i - L_j), float64[n + 1].
 
-    Sums of 1, 2, 4, ... neighbouring losses, while a factor counts: positive
-    terms, nothing underflows that matters.
+    Sums over 1, 2, 4, ... neighbouring losses while a factor matters: positive
+    terms, and nothing significant underflows.
     """
     result = np.append(self.probs, 0.0)
     reach, factor = 1, math.exp(-self.step)
@@ -91,7 +91,7 @@ class Loss:
 
   @functools.cached_property
   def _deltas(self) -> np.ndarray:
-    """Compute delta at every loss, falling, by sums of positive terms.
+    """Compute delta at every loss, descending, by sums of positive terms.
 
     delta(L_i) - delta(L_(i+1)) = (1 - e^(-step)) S_(i+1).
     """
@@ -100,7 +100,7 @@ class Loss:
 
   def delta(self, epsilon: float) -> float:
     """Return the smallest delta at an epsilon >= 0; 1 below the first loss."""
-    if epsilon < self.losses[0]:  # Smaller losses are not kept.
+    if epsilon < self.losses[0]:  # Smaller losses are not stored.
       return 1.0
     first = int(np.searchsorted(self.losses, epsilon, side="right"))
     if first == self.losses.size:
@@ -117,10 +117,10 @@ class Loss:
     floor = max(0.0, float(self.losses[0]))
     if self.delta(floor) <= delta:
       return floor
-    # The first loss at which delta is not more than asked; at the last it is
-    # `infinity`.
+    # The first loss at which delta is at most the given one; at the last loss
+    # it is `infinity`.
     high = int(np.searchsorted(-self._deltas, -delta, side="left"))
-    # Up to there, from the loss before, delta(e) = delta(top) +
+    # Up to that loss, from the loss before, delta(e) = delta(top) +
     # (1 - e^(e - top)) S.
     top, scaled = float(self.losses[high]), float(self._sums[high])
     left = delta - float(self._deltas[high])
@@ -137,17 +137,17 @@ def one_step(
     reaches: tuple[float, float],
     step: float,
 ) -> Loss:
-  """Discretise the privacy loss of one step (see the module's docstring).
+  """Discretise the privacy loss of one step (see the module's text).
 
   Args:
-    unit_profiles: the kinds of units.
+    unit_profiles: the types of units.
     direction: "remove" or "add".
-    reaches: how far the grid goes at least, below 0 and above.
-    step: of the grid.
+    reaches: least extent of the grid, below 0 and above.
+    step: spacing of the grid.
   """
   lower, upper = (math.ceil(end / step) for end in reaches)
   losses = np.arange(-lower, upper + 1) * step
-  # Next to nothing is left beyond the ends: nothing smaller matters.
+  # Almost nothing remains beyond the ends: smaller values do not matter.
   ends = unit_profile.excess(unit_profiles, losses[[0, -1]], direction)
   excess = unit_profile.bounded_excess(
       unit_profiles, losses, direction, float(ends.max())
@@ -191,7 +191,7 @@ def _tilted(single: Loss, tilt: float) -> tuple[np.ndarray, float, float]:
 
 @functools.lru_cache(maxsize=32)
 def _spectrum(single: Loss, tilt: float, size: int) -> np.ndarray:
-  """Compute the log of the transform of `_tilted`, folded into `size`."""
+  """Compute the log of the transform of `_tilted`, folded to length `size`."""
   probs, _, _ = _tilted(single, tilt)
   places = (single.lower + np.arange(probs.size)) % size
   transform = fft.rfft(np.bincount(places, weights=probs, minlength=size))
@@ -209,13 +209,13 @@ def compose(
   """Compute the privacy loss of a run, precise where `tilt` makes it likely.
 
   Args:
-    singles: one step's losses of each phase, all on grids of one step.
-    times: how often each is composed.
+    singles: one step's losses of each phase, all on grids of one spacing.
+    times: number of compositions of each.
     tilt: lambda > 0.
-    delta: what the bounds on tails and rounding are measured by.
+    delta: reference value for the bounds on tails and rounding.
 
   Returns:
-    The distribution, or None where it needs too large a transform.
+    The distribution, or None if it needs too large a transform.
   """
 
   def total(values: list[float]) -> float:
@@ -231,7 +231,7 @@ def compose(
   log_factor = total([_log_moment(s, tilt) for s in singles])
   mean = total([_tilted(s, tilt)[1] for s in singles])
   deviation = math.sqrt(total([_tilted(s, tilt)[2] for s in singles]))
-  # Chernoff's bound, at the best of a few exponents, a ladder that queries of
+  # Chernoff's bound, at the best of a few exponents, a ladder that queries with
   # nearby numbers of steps share.
   rung = round(math.log2(8 / max(deviation, 1e-300)))
   shifts = [2.0 ** (k + rung) for k in range(-3, 3)]
@@ -257,7 +257,7 @@ def compose(
     power = sum(t * _spectrum(s, tilt, size) for t, s in zip(times, singles))
     spectrum = np.where(np.isneginf(power.real), 0.0, np.exp(power))
   circle = fft.irfft(spectrum, size)
-  # Losses below 0 are read by no epsilon.
+  # No epsilon depends on losses below 0.
   first = min(max(lowest, 0), highest)
   places = np.arange(first, highest + 1)
   probs = np.maximum(circle[places % size], 0.0)
@@ -271,7 +271,7 @@ def compose(
     lost = _WINDOW_TAIL * math.exp(
         min(log_factor - tilt * step * highest, 100.0)
     )
-  # A tail that adds a small share of delta becomes unbounded too.
+  # A tail that adds a small share of delta also counts as unbounded.
   beyond = np.cumsum(probs[::-1])[::-1]
   last = max(int(np.searchsorted(-beyond, -_TAIL_SHARE * delta)), 1)
   lost += float(beyond[last:].max(initial=0.0))
@@ -292,11 +292,11 @@ def best_tilt(
     delta: float,
     epsilon: float | None,
 ) -> float:
-  """Find lambda where a moment bound on epsilon (or on delta) is least.
+  """Find lambda for which a moment bound on epsilon (or on delta) is least.
 
-  E exp(lambda L)^T c(lambda) e^(-lambda epsilon) >= delta(epsilon), with c the
-  largest value of e^(-lambda x) (1 - e^(-x)). It is one of a ladder of values,
-  so that queries that differ little share their transforms.
+  E exp(lambda L)^T c(lambda) e^(-lambda epsilon) >= delta(epsilon), where c is
+  the largest value of e^(-lambda x) (1 - e^(-x)). Lambda is on a ladder of
+  values, so that similar queries share their transforms.
   """
 
   def bound(rung: int) -> float:
@@ -308,7 +308,7 @@ def best_tilt(
     return (total - math.log(delta)) / tilt
 
   widest = max(float(np.abs(s.losses[s.probs > 0]).max()) for s in singles)
-  # No steeper than what leaves a few points of the coarse grid to compare.
+  # Not so steep that only a few points of the coarse grid remain.
   last = int(8 * math.log(16 * _FIRST_POINTS / widest))
   best = min(range(-96, max(last, -88), 4), key=bound)
   for width in (2, 1):
@@ -317,20 +317,20 @@ def best_tilt(
 
 
 _LAST_POINTS = 1 << 17
-# The loss of more steps than this has a long window: it starts on fewer points.
+# With more steps than this the loss has a wide window: start with fewer points.
 _MANY_STEPS = 10**5
-# exp(step) must be a number; losses so large are of no use as an epsilon.
+# exp(step) must be a number; losses this large give no useful epsilon.
 _LARGEST_STEP = 500.0
-# The grid is refined until its error, relative in epsilon or delta, is this.
+# The grid is refined until its relative error, in epsilon or delta, is this.
 _TOLERANCE = 3e-4
-# Where no finer grid will do and its error is above this, others are asked too.
+# If no finer grid is possible and its error is above this, try other bounds.
 _NEARLY = 2e-3
-# A delta is searched down to here, and after this many guesses that failed.
+# A delta is searched down to the first, with the second number of failures.
 _LEAST_DELTA, _MISSES = 1e-300, 2
-# Where one step may lose more than this, moments give an epsilon in the
-# thousands at best, and one Gaussian will do.
+# If one step may lose more than this, moments give an epsilon in the thousands
+# at best, and one Gaussian suffices.
 _WIDE = 1e4
-# The largest orders of moments that are tried, one after the other.
+# The largest orders of moments, tried in turn.
 _MOST_ORDERS = (8, 64, 512)
 # A distribution that bounds any other: every loss is possible.
 _UNKNOWN = Loss(1.0, 0, np.ones(1), 1.0)
@@ -364,25 +364,26 @@ class PLD(base.Accountant):
       return refined(delta)
     assert epsilon is not None
     # The tails are cut by a share of delta, which is not known yet. A curve for
-    # any guess of it holds, if not tightly: the least of them is the bound.
+    # any guess of it holds, if not tightly: the minimum over guesses is a
+    # bound.
     found: list[base.Curve] = []
     least, guess, misses = 1.0, 1e-6, 0
     while misses <= _MISSES:
       curve = refined(guess)
       value = curve.delta(epsilon)
       if guess * 1e6 < value < least:
-        # Rounding errors are covered by a share of the guess, here too small.
+        # A share of the guess covers rounding errors, but is too small here.
         curve = refined(value)
         value = curve.delta(epsilon)
       found.append(curve)
       if value <= enough or 0.1 * guess <= value <= 1.01 * least:
         break
-      # Above the least, the transform for this guess does not reach epsilon.
+      # Above the minimum, the transform for this guess does not reach epsilon.
       misses += value > least
       least = min(least, value)
       if guess <= _LEAST_DELTA:
         break
-      # A small share of the guess is little more than the tails.
+      # A small share of the guess is barely more than the tails.
       near = 1e-5 * guess <= value < guess
       guess = max(value if near else guess**2, _LEAST_DELTA)
     return base.Least(tuple(found))
@@ -429,7 +430,7 @@ def _refined(
         one_step(p.unit_profiles, direction, ends, step)
         for p, ends in zip(phases, reaches)
     ]
-    # Far apart, chords may say no more than that all may be lost.
+    # On a coarse grid, chords may only say that everything may be lost.
     return singles if all(s.probs.any() for s in singles) else None
 
   best, precise = _UNKNOWN, False
@@ -452,8 +453,8 @@ def _refined(
   if precise:
     return best
   # Losses of 1e-9 next to losses of -20 are too much for one even grid. Moments
-  # choose their points where they need them; and where a step's largest loss is
-  # bounded (up to what doubles can hold), the run's is their sum.
+  # choose points adaptively. And if a step's largest loss is bounded (within
+  # the range of doubles), the run's loss is bounded by their sum.
   longest = sum(
       p.times * unit_profile.reach(p.unit_profiles, direction, 1, 0.0)
       for p in phases
@@ -483,18 +484,18 @@ def _searched(
   """Refine the grid until the figure is precise.
 
   Args:
-    at: the distribution on a grid of this many points, or None.
-    figure: the number that is asked for.
-    points: of the first grid.
-    enough: of the figure, below which it need not be distinguished.
+    at: the distribution on a grid with this number of points, or None.
+    figure: the requested number.
+    points: number of points of the first grid.
+    enough: values of the figure at or below this need not be distinguished.
     tolerance: relative error of the figure.
 
   Returns:
-    The distribution, `_UNKNOWN` where no grid will do, and whether it is
+    The distribution, `_UNKNOWN` if no grid is possible, and whether it is
     precise.
   """
   best = at(points)
-  while best is None:  # Many steps of a large loss each.
+  while best is None:  # Many steps with a large loss each.
     points /= 2
     if points < 16:
       return _UNKNOWN, False
@@ -511,11 +512,11 @@ def _searched(
     points *= refined
     coarser, last = last, figure(finer)
     if math.isinf(last) and math.isfinite(value):
-      break  # Its window does not reach so far.
-    if last <= value:  # Each of them is a bound.
+      break  # Its window is too short.
+    if last <= value:  # Both are bounds.
       best, value = finer, last
     if math.isfinite(coarser) and value > 0:
-      # The error falls with the square of the step: what is left of it is
+      # The error falls with the square of the spacing; the remainder is
       left = abs(coarser - last) / (refined**2 - 1) / value
       if left <= tolerance:
         return best, True
@@ -529,7 +530,7 @@ def _searched(
 def _without_grid(
     phases: Phases, direction: Direction, delta: float
 ) -> base.Curve | None:
-  """Return the curve of a run that is next to nothing or one Gaussian."""
+  """Return the curve of a run that is negligible or one Gaussian."""
   # delta(0) is a total variation, which at most adds up over steps.
   variation = sum(
       p.times
@@ -538,7 +539,7 @@ def _without_grid(
   )
   if variation <= delta:
     return base.BoundedLoss(0.0, variation)
-  # Steps that draw their unit for certain are one Gaussian, exactly.
+  # Steps that surely sample their unit are one Gaussian, exactly.
   certain = all(
       isinstance(unit, amplification.Amplification)
       and unit.parent_rate * unit.rate >= 1
@@ -548,9 +549,9 @@ def _without_grid(
 
 
 def _revealed(phases: Phases) -> base.GaussianCurve | None:
-  """Bound the run by one Gaussian, as if every step drew the unit.
+  """Bound the run by one Gaussian, as if every step sampled the unit.
 
-  It dominates where every profile has a Gaussian tail of weight 1 at most,
+  It dominates if every profile has a Gaussian tail of weight at most 1,
   H_alpha <= H_alpha(N(d) || N(0)) in both directions (section 9 of the proof).
   """
   if any(u.tail[0] > 1 for phase in phases for u in phase.unit_profiles):
@@ -560,7 +561,7 @@ def _revealed(phases: Phases) -> base.GaussianCurve | None:
 
 
 def _distance(phases: Phases) -> float:
-  """Add up the squares of each step's largest distance; above 0."""
+  """Return the root of the sum of squared largest distances; above 0."""
   squares = sum(
       phase.times * max(unit.tail[1] for unit in phase.unit_profiles) ** 2
       for phase in phases
@@ -571,11 +572,11 @@ def _distance(phases: Phases) -> float:
 def _by_moments(
     phases: Phases, direction: Direction, delta: float, epsilon: float | None
 ) -> moments.RenyiCurve:
-  """Bound the run by moments, of no larger orders than it needs.
+  """Bound the run by moments, of no larger orders than necessary.
 
-  Large orders ask for the profile far out. Divergences do not fall with the
-  order, so that larger ones are of no use where that of the largest order that
-  was tried is more than the epsilon already.
+  Large orders need the profile far out. Divergences do not fall with the order,
+  so larger orders are useless if that of the largest tried order already
+  exceeds the epsilon.
   """
   for most in _MOST_ORDERS:
     curve = moments.RDP(most).curve(phases, direction)

@@ -1,1 +1,1 @@
-"""One-step privacy profiles of the kinds of units that a plan samples."""
+"""One-step privacy profiles of the types of units that a plan samples."""
