@@ -280,7 +280,7 @@ def _counted_paths(
 
 
 def _distinct(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-  """Return the first index of each distinct row, and the number of every row."""
+  """Return the first index of each distinct row, and the number of each row."""
   code = np.zeros(columns[0].size, np.int64)
   for column in columns:
     values, inverse = np.unique(column, return_inverse=True)

@@ -1,4 +1,4 @@
-"""The guarantee of one level, and the sentences that it rests on."""
+"""The guarantee of one level, and its assumptions."""
 
 import dataclasses
 import decimal
@@ -16,7 +16,7 @@ SEEDED = (
     "Reproducible; no guarantee against anyone who knows the seed (the"
     " configuration fixes private_seed: leave it out for a secret key)."
 )
-# Stated for a run that begins with the weights of another network.
+# Stated for a run that starts with the weights of another network.
 STARTED = (
     "The run begins with given weights, which are taken for public: they were"
     " not made from the private data, or what they cost is added (episodic-dp"
@@ -30,20 +30,19 @@ class Guarantee:
 
   Attributes:
     epsilon: the larger of the two directions; infinity for no guarantee.
-    delta: as asked, errors of the sampler included.
+    delta: as requested; errors of the sampler are included.
     level: the privacy unit.
     neighbours: the relation, "add or remove one LEVEL" or "replace one
       LEVEL".
-    direction: the direction that needs the larger epsilon (or delta, where
-      epsilon was given), "remove" for the divergence of the run with the unit
-      from the run without it; "both" where they are equal.
-    epsilons: epsilon of each direction, at delta.
-    accountant: how steps were composed.
-    assumptions: sentences that the guarantee rests on.
+    direction: the direction with the larger epsilon (or delta, for a given
+      epsilon): "remove" for the divergence of the run with the unit from the
+      run without it, "add" for the reverse; "both" if they are equal.
+    accountant: the accountant that composed the steps.
+    assumptions: sentences that the guarantee depends on.
     steps: the number of steps of all runs.
-    inclusion_rate: eta, the largest probability that a step draws one unit.
-    caveat: what the guarantee must not be mistaken for, to be said wherever it
-      is printed, or "".
+    inclusion_rate: eta, the largest probability that a step samples one unit.
+    epsilons: epsilon of each direction, at delta.
+    caveat: a limit of the guarantee, to be shown wherever it is printed, or "".
   """
 
   epsilon: float
@@ -103,9 +102,9 @@ def rounded_up(epsilon: float) -> str:
 
 
 def between(lower: float, epsilon: float) -> str:
-  """Say between which numbers, of four digits, epsilon lies.
+  """Format the interval of epsilon, with four digits.
 
-  Just the upper one where no lower one is known, or it is not finite.
+  It is only the upper bound if no lower bound is known, or if it is infinite.
   """
   if not 0 < lower <= epsilon < math.inf:
     return rounded_up(epsilon)
@@ -119,7 +118,7 @@ def _rounded(value: float, rounding: str) -> str:
   return f"{digits:.3e}" if digits >= 1_000_000 else f"{digits:f}"
 
 
-# What every guarantee assumes; `assumptions` adds what a plan brings.
+# Assumptions of every guarantee; `assumptions` adds those of a plan.
 ASSUMED_THROUGHOUT = (
     "Every step draws a fresh independent sample (no epochs).",
     "The noised sum is divided by public constants only.",
@@ -165,12 +164,12 @@ def assumptions(
     *,
     replaced: bool = False,
 ) -> tuple[str, ...]:
-  """List every sentence that the guarantee of a level rests on.
+  """List the assumptions of a level's guarantee, as sentences.
 
   Args:
-    release: what a step samples and releases.
+    release: the release of a step.
     level: the privacy unit.
-    replaced: neighbours differ in a unit's data, not in its presence.
+    replaced: whether neighbours differ in a unit's data, not in its presence.
   """
   hierarchy, plan = release.hierarchy, release.plan
   mechanism, episode = release.mechanism, plan.episode
@@ -215,7 +214,7 @@ def assumptions(
 
 
 def _of_mechanism(release: plan_lib.Release) -> list[str]:
-  """State the noise, the clip norm, and what a clipped gradient depends on."""
+  """State the noise, the clip norm, and the inputs of a clipped gradient."""
   mechanism = release.mechanism
   result = []
   if mechanism.noise_multiplier == 0:
@@ -248,13 +247,13 @@ def _of_mechanism(release: plan_lib.Release) -> list[str]:
 
 
 def refuse_un_noised(mechanism: plan_lib.Mechanism) -> None:
-  """Raise UnsoundPlanError where raw norms set the clip norm."""
+  """Raise UnsoundPlanError if raw norms set the clip norm."""
   if mechanism.clipping == "percentile_window":
     raise plan_lib.UnsoundPlanError(UN_NOISED_CLIPPING.rstrip("."))
 
 
 def caveats(release: plan_lib.Release, level: str) -> tuple[str, ...]:
-  """List what must be said wherever epsilon is stated, the gravest first."""
+  """List the caveats to show with every epsilon, the most severe first."""
   found = [caveat(release.hierarchy, level)]
   if release.mechanism.clipping == "percentile_window":
     found.insert(0, UN_NOISED_CLIPPING)
@@ -262,7 +261,7 @@ def caveats(release: plan_lib.Release, level: str) -> tuple[str, ...]:
 
 
 def caveat(hierarchy: plan_lib.Hierarchy, level: str) -> str:
-  """Say what the epsilon of synthetic participants does not cover."""
+  """State the limits of a guarantee for synthetic participants."""
   if not hierarchy.copies:
     return ""
   k, (primary, *below) = hierarchy.level_index(level), hierarchy.levels
@@ -272,7 +271,7 @@ def caveat(hierarchy: plan_lib.Hierarchy, level: str) -> str:
         f"The guarantee is for one {level} in all units of level '{primary}'"
         f" that hold it, at most {most[k]}; who holds what is public."
     )
-  if k:  # At one place only.
+  if k:  # In one place only.
     return ""
   shared = [
       f"no {name} as a whole: one {name} may be in {count} of them"

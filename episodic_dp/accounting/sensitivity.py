@@ -1,37 +1,36 @@
 """Sensitivity: the rates and distances of a release's units.
 
-Distances are in standard deviations of the noise. With z the noise multiplier,
-M_j the largest number of clip units that are drawn under the path's unit of
-level j (1 at the clip level and below) and M'_j the largest number under any
-one of its siblings:
-
-  own stage        2/z inside a clip unit; else M/z where the unit is absent
+Distances are in standard deviations of the noise. Let z be the noise
+multiplier, M_j the largest number of clip units that are sampled under the
+path's unit of level j (1 at the clip level and below) and M'_j the largest
+number under any one of its siblings:
+  own stage        2/z inside a clip unit; otherwise M/z if the unit is absent
                    (`Poisson`, `All`, and `FixedSize(n)` of n or fewer), and
-                   (M + M')/z where another unit takes its place (`FixedSize(n)`
-                   of more than n);
+                   (M + M')/z if another unit replaces it (`FixedSize(n)` of
+                   more than n);
   outer stage j    the same with M_j, M'_j; only stages of rate below 1 have
                    one.
 
-A unit that is drawn but brings nothing (`Poisson` stages below it) changes
-nothing: where no other unit takes its place, its own rate is the probability
-that it is drawn with content.
+A unit that is sampled but contributes nothing (because of `Poisson` stages
+below it) changes nothing. If no other unit replaces it, its own rate is the
+probability that it is sampled with content.
 
-Tasks of form "disjoint" are groups of `way` consecutive classes in drawn order,
-and the order within each unit is uniformly random, so a unit that is replaced
-is replaced in its own place: it changes exactly the tasks that its block of
-classes touches. A block of b classes that starts at a multiple of b touches
-b / way tasks if way divides b, one if b divides way, and never more than the
-largest count over its possible places. M_j is that count.
+Tasks of form "disjoint" are groups of `way` consecutive classes in sampled
+order, and the order within each unit is uniformly random. So a unit that is
+replaced is replaced in its own place: it changes exactly the tasks that its
+block of classes touches. A block of b classes that starts at a multiple of b
+touches b / way tasks if way divides b, one if b divides way, and never more
+than the largest count over its possible places. M_j is that count.
 
-Units that a step can draw at several places (tasks of form "independent",
-records with copies) are treated below; clip units inside a task whose inner
-steps are noisy, in `_sample_level`.
+Units that a step can sample at several places (tasks of form "independent",
+records with copies) are treated below; clip units inside a task with noisy
+inner steps, in `_sample_level`.
 
-Several places. Tasks of form "independent" are each drawn from the whole pool;
-the records of a hierarchy with copies are held by several primary units. A unit
-that can be at one place only is one of a tree. Where a step draws it (its
-parent) at one place at most, the step is like one of a tree: `profiles.
-recurrence` takes the probabilities that the path to that place breaks.
+Several places. Tasks of form "independent" are each sampled from the whole
+pool; the records of a hierarchy with copies are held by several primary units.
+A unit that can be at one place only is a unit of a tree. If a step samples it
+(its parent) at one place at most, the step is like one of a tree:
+`profiles.recurrence` uses the probabilities that the path to that place breaks.
 """
 
 from collections.abc import Sequence
@@ -58,22 +57,22 @@ from episodic_dp.plan import stages as stages_lib
 def independent(
     release: plan_lib.Release, k: int, *, replaced: bool = False
 ) -> unit_profile.UnitProfiles:
-  """Describe units where every task of a step draws from the whole pool.
+  """Describe units if every task of a step samples from the whole pool.
 
-  Each of the L tasks draws the unit's parent with probability q = r_1 ..
+  Each of the L tasks samples the unit's parent with probability q = r_1 ..
   r_(k-1), whether or not the unit t exists, and independently of the others: J
-  is Binomial(L, q). Given that it does, let the stage draw n of the N children.
-  For n < N, with probability p = n / N the task holds t in one of its places;
-  given that it does not, what it draws is distributed as without t, and given
-  that it does, the same with a uniform other child in t's place. For a full
-  stage (`All`, or n >= N) p = 1, and without t the task has one unit less. In
-  both cases one task becomes another one with probability p, independently for
-  each task, and its clipped gradient moves by at most 2C. No other task
-  changes, full stage or not: tasks share no draws, and none is regrouped.
-
-  Given J <= 1 take a uniformly random task, and the others as known. It draws
-  the parent with probability P(J = 1) / P(J <= 1), and drawing it or not moves
-  this one task, by at most 2C. One task alone is the tree of form "disjoint".
+  is Binomial(L, q). Given that it does, let the stage sample n of the N
+  children. For n < N, with probability p = n / N the task holds t in one of its
+  places. Given that it does not, its sample is distributed as without t. Given
+  that it does, it is the same with a uniform other child in t's place. For a
+  full stage (`All`, or n >= N) p = 1, and without t the task has one unit less.
+  In both cases one task becomes another one with probability p, independently
+  for each task, and its clipped gradient moves by at most 2C. No other task
+  changes, with a full stage or not: tasks share no samples, and none is
+  regrouped. Given J <= 1 take a uniformly random task, and assume that the
+  others are known. It samples the parent with probability P(J = 1) / P(J <= 1),
+  and sampling it or not moves this one task, by at most 2C. One task alone is
+  the tree of form "disjoint".
   """
   d = 2 / float(release.mechanism.noise_multiplier)
   found = in_tasks(release, k)
@@ -93,7 +92,7 @@ def independent(
 def in_tasks(
     release: plan_lib.Release, k: int
 ) -> tuple[recurrence.Recurrence, ...]:
-  """Describe the units of `independent`, at distance 1."""
+  """Describe the units of `independent` at distance 1."""
   hierarchy, plan = release.hierarchy, release.plan
   assert plan.episode is not None and plan.episode.tasks is not None
   if hierarchy.most_copies and hierarchy.most_copies[k] > 1:
@@ -115,16 +114,16 @@ def _crossing(
 ) -> recurrence.Recurrence:
   """Describe a unit that has parts in up to `most` primary units.
 
-  A patient with images of several diagnoses, say. A task draws a number h of
-  the diagnoses that hold some of it, whether or not the patient exists, and
-  given those, each of its parts with its own rate, at most p: some of it with a
-  probability u <= u_h = 1 - (1 - p)^h. Call the task live with probability
-  u / u_max, u_max being that of the largest h, by a coin that depends on the
-  diagnoses drawn alone, and let it hold some of the patient with probability
-  u_max where it is live and never where it is not. That is the same law. So the
-  patient is a unit whose parent is drawn with probability q = E[u] / u_max and
-  which has the rate u_max; whatever the task draws of it, and whether it is
-  live, moves the one task by at most 2C.
+  An example is a patient with images of several diagnoses. A task samples a
+  number h of the diagnoses that hold a part of the patient, whether or not the
+  patient exists. Given those, it samples each part with its own rate, at most
+  p: some part with a probability u <= u_h = 1 - (1 - p)^h. Let u_max be that of
+  the largest h. Call the task live with probability u / u_max, by a coin that
+  depends on the sampled diagnoses alone, and let it hold some part of the
+  patient with probability u_max if it is live, and never otherwise. This is the
+  same law. So the patient is a unit whose parent is sampled with probability q
+  = E[u] / u_max and which has the rate u_max. The task's sample of it, and
+  whether it is live, move the one task by at most 2C.
   """
   first, units = release.plan.stages[0], release.hierarchy.num_units(0)
   rate = _largest_rates(release, 1)[1]
@@ -156,27 +155,27 @@ def copied(
 
   (With M = 1 no record is held twice, and the hierarchy is a tree of records.)
 
-  Neighbours differ by the record in every primary unit that holds it. Which
-  primary units are drawn does not depend on it, and those that are draw their
-  inner stages independently of each other. So the number J of drawn holders
-  that also draw the record's parent is Binomial(M, q), where q is the product
-  of the rates above the record's own, for `Poisson` and `All` primary stages;
-  for `FixedSize` the drawn holders are hypergeometric, and each of them then
-  draws the parent with the product of the inner rates. J has the same
-  distribution without the record. Each such parent draws the record with its
-  own rate p, and what it draws otherwise is distributed as without it.
+  Neighbours differ by the record in every primary unit that holds it. The
+  sample of primary units does not depend on it, and the sampled ones sample
+  their inner stages independently of each other. So the number J of sampled
+  holders that also sample the record's parent is Binomial(M, q), where q is the
+  product of the rates above the record's own, for `Poisson` and `All` primary
+  stages. For `FixedSize` the sampled holders are hypergeometric, and each of
+  them then samples the parent with the product of the inner rates. J has the
+  same distribution without the record. Each such parent samples the record with
+  its own rate p, and its sample is otherwise distributed as without it.
 
-  The inner rates above the record's own belong to J, which is revealed where it
-  is 2 or more. Were they part of p, a holder that does not draw the record
-  would be taken to be as without it, but it tends to draw other parents: the
+  The inner rates above the record's own belong to J, which is revealed if it is
+  2 or more. If they were part of p, a holder that does not sample the record
+  would be treated as without it, but it tends to sample other parents: the
   direction "add" fails.
 
   Given J <= 1 take a uniformly random holder. Its path breaks at each stage
   with the probabilities of `_breaks`, and only that differs: section 7 of the
   proof has the coupling for a `FixedSize` primary stage.
 
-  Where levels cross (form "disjoint" of classes that hold the unit in parts)
-  the holders are the classes, and their rates p differ: the largest is taken.
+  If levels cross (form "disjoint" of classes that hold the unit in parts) the
+  holders are the classes, and their rates p differ: the largest is used.
   """
   plan, z = release.plan, float(release.mechanism.noise_multiplier)
   (kind,) = in_holders(release, k)
@@ -192,8 +191,8 @@ def copied(
             instead=row.instead,
         ),
     )
-  # Of a regular hierarchy there is one path; where levels cross, the first
-  # stage and what lies below it inside tasks are the same on all.
+  # A regular hierarchy has one path. If levels cross, the first stage and the
+  # stages inside tasks are the same on all paths.
   found = distances.paths(release, k)
   lengths = [
       distances.moved(stage, *sizes, inside=j > release.clip_level) / z
@@ -211,16 +210,16 @@ def _breaks(
   """Compute where a holder's path breaks, given that every holder's does."""
   rates = _largest_rates(release, k)
   inner = math.prod(rates[1:k])
-  if inner == 1:  # Then no holder is drawn.
+  if inner == 1:  # Then no holder is sampled.
     return [1.0] + [0.0] * (k - 1)
-  # The probability that a holder is drawn nevertheless.
+  # The probability that a holder is sampled nevertheless.
   if kind.drawn_of is None:
     drawn = rates[0] * (1 - inner) / (1 - rates[0] * inner)
   else:
     n, units = kind.drawn_of
     number, probs = counts.hypergeometric(units, kind.places, n)
     probs = probs * np.exp(
-        (number - number[0]) * math.log1p(-inner)  # Over its largest value.
+        (number - number[0]) * math.log1p(-inner)  # Relative to its largest.
     )
     drawn = float(probs @ number) / (kind.places * float(probs.sum()))
   shares, left = [1 - drawn], drawn / (1 - inner)
@@ -233,7 +232,7 @@ def _breaks(
 def in_holders(
     release: plan_lib.Release, k: int
 ) -> tuple[recurrence.Recurrence, ...]:
-  """Describe the units of `copied`, at distance 1."""
+  """Describe the units of `copied` at distance 1."""
   hierarchy, plan = release.hierarchy, release.plan
   assert hierarchy.most_copies is not None
   rates = _largest_rates(release, k)
@@ -257,23 +256,22 @@ def in_holders(
 def unit_profiles(
     release: plan_lib.Release, level: str, *, replaced: bool = False
 ) -> unit_profile.UnitProfiles:
-  """Find the distinct kinds of units of a level, none dominated by another.
+  """Find the distinct types of units of a level, none dominated by another.
 
   Args:
-    release: with a noise multiplier above 0.
+    release: a release with a noise multiplier above 0.
     level: the privacy unit.
-    replaced: neighbours differ in a unit's data, not in its presence; only a
-      tree's units have a profile for that, and all others theirs for adding
+    replaced: whether neighbours differ in a unit's data, not in its presence.
+      Only a tree's units have a profile for this; others have theirs for adding
       or removing.
 
   Returns:
-    One `Amplification` per distinct tuple of rates and distances, or one
-    `Recurrence` where a unit of the level can be drawn several times in one
-    step, or one `RandomCount` or `Averaged` where it or its siblings draw a
-    random number of clip units. The profile grows with every rate and distance,
-    so a kind that is nowhere above another is left out, and more than
-    `distances.MAX_KINDS` are merged in groups, each taking its largest rates
-    and distances.
+    One `Amplification` for each distinct tuple of rates and distances; one
+    `Recurrence` if a unit of the level can be sampled several times in one
+    step; one `RandomCount` or `Averaged` if it or its siblings have a random
+    number of clip units. The profile grows with every rate and distance, so a
+    type that exceeds no other is omitted. More than `distances.MAX_KINDS` are
+    merged in groups, each with its largest rates and distances.
 
   Raises:
     UnsoundPlanError: no guarantee is proved for the level.
@@ -284,7 +282,7 @@ def unit_profiles(
   report.refuse_un_noised(mechanism)
   if mechanism.noise_multiplier == 0:
     raise plan_lib.PlanError(
-        "noise_multiplier is 0: distances are in standard deviations of the"
+        "noise_multiplier=0: distances are in standard deviations of the"
         " noise, so give a positive one (epsilon is infinite without noise)"
     )
   k = hierarchy.level_index(level)
@@ -323,10 +321,10 @@ def _tree(
     if replaced:
       other = max((2.0 if k > clip else 2.0 * float(own[k])) / z, far[k])
     if not distances.exchanges(stages[k], sizes[k]):
-      # Drawn without content, it changes nothing. The draws below it are off
-      # by less than 2^-88 (`plan.sampler_error`): the share covers it.
+      # Sampled without content, it changes nothing. The samples below it are
+      # off by less than 2^-88 (`plan.sampler_error`): the share covers it.
       rates[k] *= min(1.0, float(filled) * (1 + 1e-12))
-    # An outer stage of rate 1 never breaks: no distance there is the larger.
+    # An outer stage of rate 1 never breaks, so it has no distance.
     outer = [math.inf if r == 1 else d for r, d in zip(rates[:k], far)]
     rows.add((*rates, *outer, far[k], other))
   return tuple(
@@ -342,10 +340,10 @@ def _tree(
 
 
 def inclusion_rate(release: plan_lib.Release, level: str) -> float:
-  """Compute the largest probability that a step draws a unit of the level.
+  """Compute the largest probability that a step samples a unit of the level.
 
-  `plan.inclusion_rate` is that of one place, in one task or one primary unit;
-  here a unit that can be drawn at several places counts at all of them.
+  `plan.inclusion_rate` is for one place, in one task or one primary unit. Here
+  a unit that can be sampled at several places counts at all of them.
   """
   hierarchy, plan = release.hierarchy, release.plan
   k = hierarchy.level_index(level)
@@ -371,22 +369,22 @@ def _sample_level(
   way * query * C. So the distances are those of clipping per task with the
   noise multiplier z / (way * query); support examples give no outer gradient.
 
-  Examples. Let t be an example, and its class be drawn. The last stage draws n
-  = shot + query of N > n examples in uniformly random order, the first `shot`
-  being the support. With probability n / N one of these places is t's; given
-  that none is, the draw is distributed as without t, and given that one is, the
+  Examples. Let t be an example whose class is sampled. The last stage samples
+  n = shot + query of N > n examples in uniformly random order; the first `shot`
+  are the support. With probability n / N one of these places is t's. Given that
+  none is, the sample is distributed as without t. Given that one is, it is the
   same with a uniform other example in that place. So M(T) = (1 - p) M_0 +
   p_s M_s + p_q M_q with M_0 = M(T - t), and by joint convexity it is at most as
   bad as the worse of the two mixtures that put all of p = n / N on one role. In
   M_q one query example differs: the outer sum moves by 2C. In M_s one support
   example differs: each of the S inner steps releases a sum that moves by at
-  most 2 C_inner with noise z_inner C_inner, given the ones before; together
-  they are dominated by one Gaussian at distance 2 sqrt(S) / z_inner. All else
-  reads them and other examples only, which holds for first-order gradients: a
-  second-order one reads the support set again, without noise. So either way the
-  pair is dominated at 2 max(sqrt(S) / z_inner, 1 / z). Where the class is not
-  drawn the distances above hold, and the proof of `amplification` splits the
-  divergence before it bounds its parts.
+  most 2 C_inner with noise z_inner C_inner, given the ones before. Together
+  they are dominated by one Gaussian at distance 2 sqrt(S) / z_inner. Everything
+  else reads only them and other examples. This holds for first-order gradients:
+  a second-order gradient reads the support set again, without noise. So either
+  way the pair is dominated at 2 max(sqrt(S) / z_inner, 1 / z). If the class is
+  not sampled the distances above hold, and the proof of `amplification` splits
+  the divergence before it bounds its parts.
   """
   mechanism, episode = release.mechanism, release.plan.episode
   assert episode is not None
@@ -411,11 +409,11 @@ def _sample_level(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Entry:
-  """A part of a run whose steps are all alike.
+  """A part of a run with equal steps.
 
   Attributes:
-    release: what a step sampled and released.
-    steps: how often, at least 1.
+    release: the release of each step.
+    steps: number of steps, at least 1.
   """
 
   release: plan_lib.Release
@@ -432,15 +430,15 @@ def phases_of(
   """Describe the steps of one entry as phases.
 
   With `RandomAllocation(T)` a pass of T steps is one "step", and the last pass
-  may have been cut short. Where one step is all that is seen of a pass, it is
-  a step of `Poisson(1 / T)`, which draws each unit with the same coins.
+  may be incomplete. If only one step of a pass is seen, it is a step of
+  `Poisson(1 / T)`, which samples each unit with the same coins.
 
   Args:
     entry: the steps.
     level: the privacy unit.
-    condition_on_step: take the step in which a pass uses a primary unit as
-      known, which may suit the units inside it better: a pass then is one step
-      that draws this primary unit for certain.
+    condition_on_step: whether to assume that the step in which a pass uses a
+      primary unit is known. It may suit the units inside it better: a pass is
+      then one step that surely samples this primary unit.
     replaced: as for `unit_profiles`, and with `condition_on_step` only.
 
   Raises:
@@ -485,7 +483,7 @@ def _in_known_step(
 def _in_pass(
     whole: allocation.Allocation, unit: unit_profile.UnitProfile
 ) -> unit_profile.UnitProfile:
-  """Describe a unit in a pass that is taken as one step."""
+  """Describe a unit in a pass that counts as one step."""
   assert isinstance(unit, amplification.Amplification)  # Nothing recurs.
   if not unit.outer_rates:
     return whole
@@ -497,17 +495,17 @@ def _in_pass(
 def routes(
     entries: Sequence[Entry], level: str, *, replaced: bool = False
 ) -> tuple[Phases, ...]:
-  """List the ways to compose what a level costs; the best of them holds.
+  """List the ways to compose the cost of a level; the best of them holds.
 
   Args:
     entries: the parts of a run.
     level: the privacy unit.
-    replaced: neighbours differ in a unit's data, not in its presence; known for
-      units of a tree.
+    replaced: whether neighbours differ in a unit's data, not in its presence;
+      known for units of a tree.
 
   Returns:
-    Phases of the whole run, one for every way; () where private data are
-    released without noise, or nothing is known about replacing.
+    Phases of the whole run, one for every way; () if private data are released
+    without noise, or nothing is known about replacing.
 
   Raises:
     UnsoundPlanError: no guarantee is proved for the level.

@@ -1,10 +1,10 @@
 """Privacy statements: everything needed to compute a run's epsilons again.
 
-`run_statement` gives plain data for JSON: the ledger's entries (the releases
-and their steps), delta, the accountant, and for every level what follows from
-them. `verify` computes all of it again from the entries and names what differs.
+`run_statement` returns plain data for JSON: the ledger's entries (the releases
+and their steps), delta, the accountant, and the results for every level.
+`verify` computes all results again from the entries and names the differences.
 It shows that the numbers and sentences belong to the entries, not that the
-entries are what was run.
+entries describe the run.
 
 No key and no seed is ever part of a statement. A fixed seed is only mentioned,
 since it voids the guarantee for those who know it.
@@ -29,15 +29,15 @@ from episodic_dp.errors import shown
 
 SCHEMA = 3
 
-# A stated epsilon below the recomputed one by more than the first is false; one
-# that is above it by more than the second was not computed from these entries.
+# A stated epsilon that is below the recomputed one by more than the first is
+# false; one that is above it by more than the second has another origin.
 _BELOW, _ROUNDING = 1e-9, 1e-6
 _REMEDY = "write the statement again with the run or with episodic-dp account"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Statement:
-  """The fields of a statement, as they are read."""
+  """The fields of a statement."""
 
   schema: int
   library: str
@@ -65,24 +65,24 @@ def run_statement(
     lineage: Sequence[str] = (),
     start: str | None = None,
 ) -> dict[str, Any]:
-  """Write the statement of a ledger as plain data for JSON.
+  """Return the statement of a ledger as plain data for JSON.
 
   Args:
-    ledger: the steps that were run.
+    ledger: the steps of the run.
     delta: in (0, 1).
-    accountant: how steps are composed.
+    accountant: composes the steps.
     neighbours: the relation.
-    fixed_seed: sampling and noise follow from a seed that the configuration
-      fixes; every level's caveat says so.
-    planned_steps: the steps of the whole run, where the ledger may hold fewer.
+    fixed_seed: whether the configuration fixes the seed of sampling and noise;
+      every level's caveat says so.
+    planned_steps: the steps of the whole run, if the ledger may hold fewer.
     lineage: a random number for each process that took steps, in order.
-    start: digest of the weights that the run begins with, where these are no
-      random ones ("" where it is not known); every level's caveat says so.
+    start: digest of the initial weights if they are not random ("" if it is
+      unknown); every level's caveat says so.
 
   Returns:
     `guarantees`, level -> `Guarantee.as_dict()`, and `no_guarantee`, level ->
-    the reason, cover the levels of the first entry's hierarchy; the other
-    fields are what they were computed from.
+    the reason, for the levels of the first entry's hierarchy; and the fields
+    from which they were computed.
 
   Raises:
     PlanError: a value is out of range, or the ledger is empty.
@@ -131,8 +131,8 @@ class Difference:
 
   Attributes:
     where: the path to the field, such as ("guarantees", "class", "epsilon").
-    stated: its value in the statement; None where it is missing.
-    recomputed: its value computed again; None where there is none.
+    stated: its value in the statement; None if it is missing.
+    recomputed: its value computed again; None if there is none.
     false: whether the statement promises more than its entries give.
   """
 
@@ -153,7 +153,7 @@ class Difference:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Verification:
-  """A statement and what its entries give.
+  """A statement and its recomputation.
 
   Attributes:
     stated: the statement.
@@ -186,7 +186,7 @@ class Verification:
     return result
 
   def check(self, path: str | os.PathLike[str]) -> None:
-    """Raise PlanError, which names the file, unless the statement holds."""
+    """Raise PlanError, naming the file, unless the statement holds."""
     if not self.differences:
       return
     raise plan_lib.PlanError(
@@ -207,7 +207,7 @@ def verify_file(
   """Compute the statement of a file again; `content` is the file's, if read.
 
   Raises:
-    PlanError: the file cannot be read or holds no statement; one sentence.
+    PlanError: the file cannot be read or is not a statement; one sentence.
   """
   try:
     if content is None:
@@ -226,21 +226,24 @@ def verify(data: Any) -> Verification:
   """Compute a statement again from its entries.
 
   Args:
-    data: what `run_statement` gave, perhaps through JSON (`loads`).
+    data: the result of `run_statement`, perhaps through JSON (`loads`).
+
+  Returns:
+    The statement, its recomputation and their differences, `Verification`.
 
   Raises:
-    PlanError: the statement is not one, is of another schema, or is damaged:
-      nothing can be computed from it; one sentence.
+    PlanError: the data are not a statement, have another schema, or are
+      damaged, so that nothing can be computed; one sentence.
   """
   if not isinstance(data, Mapping) or "schema" not in data:
     raise plan_lib.PlanError(
         f"{shown(data)} is not a privacy statement: give a guarantee.json, a"
-        " file in guarantees/ of a run of episodic-dp pvi, or what episodic-dp"
-        " account writes"
+        " file in guarantees/ of a run of episodic-dp pvi, or the output of"
+        " episodic-dp account"
     )
   if data["schema"] != SCHEMA or isinstance(data["schema"], bool):
     raise plan_lib.PlanError(
-        f"the statement has schema {shown(data['schema'])} and this version"
+        f"the statement has schema {shown(data['schema'])}, but this version"
         f" reads {SCHEMA}: verify it with the version that wrote it"
         f" ({shown(data.get('library'))})"
     )
@@ -263,8 +266,8 @@ def verify(data: Any) -> Verification:
 def loads(content: bytes | str) -> Any:
   """Parse strict JSON: no NaN, no Infinity, and no field twice.
 
-  A reader that takes the first of two equal fields would see another statement
-  than one that takes the last.
+  With a field twice, a reader that takes the first and one that takes the last
+  would see different statements.
 
   Raises:
     PlanError: one sentence.
@@ -336,7 +339,7 @@ def _differences(
     if x is not None and y is not None:
       allowed = _ROUNDING if is_epsilon else _BELOW
       same = math.isclose(x, y, rel_tol=allowed)
-    # Which of two directions is the larger may turn with rounding.
+    # Rounding may change which of two directions is the larger.
     if where[2:] == ("direction",):
       continue
     if false or not same:
@@ -344,7 +347,7 @@ def _differences(
 
 
 def _number(value: Any) -> float | None:
-  """Return a number or "inf" as a float, and None for all else."""
+  """Return a number or "inf" as a float, and None for other values."""
   if value == "inf":
     return math.inf
   if isinstance(value, bool) or not isinstance(value, (int, float)):

@@ -151,7 +151,7 @@ def test_a_step_of_a_pass_must_say_whether_it_goes_on():
 
 def test_a_pass_cannot_be_continued_by_another_plan():
   found = ledger((1.5, 3))
-  with pytest.raises(plan.PlanError, match="last entry, which is of another"):
+  with pytest.raises(plan.PlanError, match="last entry, which has another"):
     found.add(plan.Release(H, ONCE, M), continued=True)
   fresh = found.add(plan.Release(H, ONCE, M), continued=False)
   assert [e.steps for e in fresh.entries] == [3, 1]
@@ -236,7 +236,7 @@ def test_other_trees_are_refused_until_a_level_is_named():
     ledger_lib.compose(described)
   both = ledger_lib.compose(described, same_levels=["user"])
   assert both.levels == ("user",)
-  with pytest.raises(plan.PlanError, match="not said to be the same"):
+  with pytest.raises(plan.PlanError, match="not known to have the same"):
     both.guarantee("record", delta=1e-5)
   with pytest.raises(plan.PlanError, match="--same_level=week"):
     ledger_lib.compose(described, same_levels=["week"])

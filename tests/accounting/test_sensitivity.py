@@ -123,7 +123,7 @@ def test_the_levels_beside_a_refused_one_have_a_guarantee(h, p, unit, level):
         (UNIT, "episode", 1.0, "clip_unit='task'"),
         (UNIT, "person", 1.0, "unknown level 'person'"),
         (COPIES, "episode", 1.0, "no episode"),
-        (COPIES, "class", 0.0, "noise_multiplier is 0"),
+        (COPIES, "class", 0.0, "noise_multiplier=0"),
     ],
 )
 def test_parts_that_contradict_one_another(p, unit, z, match):

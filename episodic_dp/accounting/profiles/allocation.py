@@ -1,9 +1,9 @@
 """One pass over the units: each is used in one of T steps, chosen at random.
 
 A pass has T steps. Every unit is assigned to one of them, uniformly and
-independently of all other units (balls into bins), and a step releases the
-clipped sum over its units with Gaussian noise. A whole pass is accounted as if
-it were one step; passes draw anew and so compose.
+independently of all other units (balls into bins). A step releases the clipped
+sum over its units with Gaussian noise. A whole pass is accounted as one step;
+passes have independent assignments, so they compose.
 
 Dominating pair. Let d be the largest distance, in noise standard deviations,
 between the sums of one step with and without the unit, and let the first
@@ -13,13 +13,14 @@ X_i = exp(d g_i - d^2 / 2), of mean 1, the pair is
   Q = N(0, I_k),   P = ((T - k) N(0, I_k) + sum_(i <= k) N(d e_i, I_k)) / T,
   dP/dQ = S = (T - k + X_1 + ... + X_k) / T,
 
-and it dominates in both directions, also when every step depends on what the
-earlier ones released. *Proof.* Fix the assignment of the other units and all
-else that is drawn (joint convexity), and write step i, given the releases v
-before it, as N(a(v) + b(v) 1[the unit is in step i], I) with |b(v)| <= d. This
-is y_i (|b| / d) u + a, u = b / |b|, plus Gaussian noise of covariance
-I - (|b| / d)^2 u u^T, for y_i ~ N(d 1[..], 1): step after step the releases
-are a random function of y_1 .. y_k alone, the same with and without the unit,
+and it dominates in both directions, even if every step depends on earlier
+releases. *Proof.* Fix the assignment of the other units and all other random
+numbers (joint convexity), and write step i, given the releases v before it, as
+N(a(v) + b(v) 1[the unit is in step i], I) with |b(v)| <= d. This is
+y_i (|b| / d) u + a, u = b / |b|, plus Gaussian noise of covariance
+I - (|b| / d)^2 u u^T, for y_i ~ N(d 1[..], 1). So step by step the releases are
+a random function of y_1 .. y_k alone, the same with and without the unit, and
+(y_1, .., y_k) is P with the unit and Q without it. []
 and (y_1, .., y_k) is P with the unit and Q without it. []
 
 This is Theorem 3.1 of Feldman and Shenfeld, "Privacy amplification by random
@@ -41,44 +42,44 @@ between the points of a grid and never too small. In alpha they are linear
 between the images of these points (the second because alpha f(1 / alpha) is
 linear where f is), so both profiles are convex in alpha, as composition needs.
 
-Far out, where the grid ends and next to nothing is left, other upper bounds are
-taken at single points, Chernoff's for "add" and the revealed bound
-H_alpha(N(d) || N(0)) (the divergence if the step were known, by joint convexity
-no smaller), and joined by the lower convex hull: each chord joins two upper
-bounds of a convex function and so is one. The last chord touches the revealed
-bound's curve, which continues it, so the whole stays convex.
+Far out, where the grid ends and almost nothing remains, other upper bounds are
+used at single points: Chernoff's for "add", and the revealed bound
+H_alpha(N(d) || N(0)) (the divergence for a known step, which by joint convexity
+is no smaller). They are joined by the lower convex hull: each chord joins two
+upper bounds of a convex function and so is one. The last chord touches the
+revealed bound's curve, which continues it, so the result is convex.
 
 A unit inside a primary unit (`NestedAllocation`).
 
-In a pass of `RandomAllocation` a primary unit u is drawn in one step, and what
-is drawn inside it is drawn there, once. For a unit t inside u let A, B and B'
-be the outputs of the pass when t's parent is not drawn, when it is drawn
-without t, and when it is drawn with t; with q and p the rates of t's parent
-inside u and of t inside its parent, coupling everything else,
+In a pass of `RandomAllocation` a primary unit u is sampled in one step, and the
+units inside it are sampled there, once. For a unit t inside u let A, B and B'
+be the outputs of the pass if t's parent is not sampled, if it is sampled
+without t, and if it is sampled with t. Let q and p be the rates of t's parent
+inside u and of t inside its parent. Coupling everything else,
 
   P = (1 - q) A + q (1 - p) B + q p B',   Q = (1 - q) A + q B.
 
 A, B and B' are passes with other data in u. Each is close to the pass without u
-(`allocation`: R, to take u out, and S, to put it in), so that any two of them,
-X and Y, are close by way of it: for every beta = b c with b, c >= 1
+(`allocation`: R for removing u, and S for adding it), so any two of them, X and
+Y, are close by way of it: for every beta = b c with b, c >= 1
 
   H_beta(X || Y) <= R(b) + b S(c);   D(beta) = the least of these bounds.
 
-D is the profile that belongs to the composed trade-off functions: for sets of
-which Y holds at most x, the pass without u at most G_S(x) and X at most
-G_R(G_S(x)), D(beta) = sup over x of G_R(G_S(x)) - beta x, by minimax. So D is
-convex. The proof for `Amplification` of equal distances uses no more of the
-Gaussian divergence than that it bounds the divergence of any two of A, B, B'
-and is convex; with D in its place
+D is the profile that belongs to the composed trade-off functions. For events of
+probability at most x under Y, the pass without u gives at most G_S(x) and X at
+most G_R(G_S(x)), and D(beta) = sup over x of G_R(G_S(x)) - beta x, by minimax.
+So D is convex. The proof for `Amplification` with equal distances uses only two
+properties of the Gaussian divergence: it bounds the divergence of any two of A,
+B, B', and it is convex. With D in its place
 
   remove  q p D((alpha - 1 + q p) / (q p)),
   add     w D((alpha - 1 + w) / w),   w = q (1 - alpha (1 - p)).
 
 Sums of lognormal variables.
 
-Let X = exp(d g - d^2 / 2) for a standard normal g, so that E X = 1, let
-Y = X - 1, and Z the sum of m independent copies of Y, which lies above -m and
-has mean 0. For every c, and without loss in the tails, this computes
+Let X = exp(d g - d^2 / 2) for a standard normal g, so that E X = 1. Let
+Y = X - 1, and Z the sum of m independent copies of Y, which is above -m and has
+mean 0. For every c, without loss in the tails, this computes
 
   E (Z - c)_+ = e(c) + (-c)_+   and   E (c - Z)_+ = e(c) + (c)_+,
 
@@ -93,24 +94,24 @@ Sums. For Z = A + B, independent, and for every c,
 
   e_Z(c) = E e_B(c - A) + e_A(c).
 
-This is evaluated at the points of a grid, and between them e is taken to be
-linear. A chord lies above a convex function, so e is never too small; it is the
+This is evaluated at the points of a grid, and between them e is assumed to be
+linear. A chord is above a convex function, so e is never too small. It is the
 excess of a variable whose probability is split between neighbouring points such
-that the mean is kept. Above the grid's last point e stays what it is there,
-which again is too large, and below -m it is 0. The rule is monotone in e_B. For
-A it takes the grid's variable, capped at the last point x. E (B - (c - A))_+
-is, as a function of A, convex with slopes from 0 to 1, so a mixture of
-(A - a)_+ of total weight 1 at most, each of whose expectations may then be
-short by e_A(x); the interpolated e_A(c) makes up for it, being what the capped
-variable has and e_A(x). For E (c - A - B)_+ a cap is pessimistic by itself.
+that the mean is kept. Above the grid's last point e stays constant, which again
+is too large, and below -m it is 0. The rule is monotone in e_B. For A it uses
+the grid's variable, capped at the last point x. As a function of A, E (B - (c -
+A))_+ is convex with slopes from 0 to 1. So it is a mixture of (A - a)_+ with
+total weight at most 1, and each of their expectations may be too small by
+e_A(x). The interpolated e_A(c) compensates: it is the capped variable's excess
+plus e_A(x). For E (c - A - B)_+ a cap is pessimistic by itself.
 
 Only positive numbers are added, so tails as small as 1e-30 keep their leading
 digits, which a Fourier transform would lose. A sum of m copies takes at most
 2 log2(m) additions.
 
-The grid's points are quantiles of Z at evenly spaced normal quantiles, which is
-the resolution that e needs at every level, from m = 1, where Z is
-skewed over many orders of magnitude, to large m, where it is nearly normal.
+The grid's points are quantiles of Z at evenly spaced normal quantiles. This is
+the resolution that e needs at every level, from m = 1, where Z is skewed over
+many orders of magnitude, to large m, where it is nearly normal.
 """
 
 import dataclasses
@@ -125,29 +126,29 @@ from episodic_dp.accounting.profiles import unit_profile
 
 # Sums of lognormal variables ----------------------------------------------
 
-# Points closer to -m than this share of m are taken for -m.
+# Points closer to -m than this share of m are replaced by -m.
 _LEAST = 1e-9
 # Smaller expectations are left to the ends of the grid: see `_HIGH`.
 _SMALLEST = 1e-140
-# The quantiles of a sum are found from points that are so far apart.
+# Spacing of the points from which the quantiles of a sum are found.
 _PROBES = 0.06
 _ROWS = 64
-# Sums of this many copies take their first part on every second point, in half
+# Sums of this many copies use every second point of their first part, in half
 # the time. It adds 0.002 to 0.01 % to epsilon.
 _MANY = 8
 # Points that are closer than this, in normal quantiles, are dense.
 _DENSE = 0.03
 
 
-# Spacing of points near 0 and beyond, in normal quantiles counted from that of
-# 0, and where the first spacing and the points end. Upwards a sum has a heavy
-# tail, for which there is no other bound; products of two probabilities that
+# Spacing of points near 0 and beyond, in normal quantiles relative to that of
+# 0; the end of the first spacing, and of the points. Upwards a sum has a heavy
+# tail, for which there is no other bound. Products of two probabilities this
 # far out do not underflow yet.
 _NEAR, _FAR, _SWITCH, _LOW, _HIGH = 0.008, 0.06, 8.0, 11.5, 25.0
 
 
 def _offsets(distance: float) -> np.ndarray:
-  """Compute the quantiles of points: float64[n], rising, with 0 among them."""
+  """Compute the quantiles of points: float64[n], ascending, including 0."""
   switch = _SWITCH + distance / 2
   near = np.arange(1, round(switch / _NEAR)) * _NEAR
   down = np.arange(switch, _LOW + distance + _FAR, _FAR)
@@ -161,10 +162,10 @@ class Sum:
 
   Attributes:
     offsets: float64[n], the normal quantile of each point less that of 0.
-    points: float64[n], rising; the first is -m.
+    points: float64[n], ascending; the first is -m.
     zero: the index of the point 0.
     excess: float64[n], e at the points; convex on either side of 0.
-    probs: float64[n] of the variable that has this excess up to the last point.
+    probs: float64[n] of the variable with this excess up to the last point.
   """
 
   offsets: np.ndarray
@@ -183,7 +184,7 @@ def copies(distance: float, number: int) -> Sum:
   """Compute the sum of `number` >= 1 copies of Y at distance d > 0."""
   if number == 1:
     return _one(distance)
-  # Doubling, so that sums of different length share their parts.
+  # Doubling, so that sums of different lengths share their parts.
   high = 1 << (number.bit_length() - 1)
   half = high // 2
   parts = (half, half) if high == number else (number - high, high)
@@ -197,7 +198,7 @@ def log_below(
   """Compute ln of an upper bound on E (c - Z)_+ / m far below the mean.
 
   Chernoff's bound: (x)_+ <= e^(t x - 1) / t for every t > 0, so that
-  E (c - Z)_+ <= e^(t c - 1) E[e^(-t Y)]^m / t, whose middle is not smaller for
+  E (c - Z)_+ <= e^(t c - 1) E[e^(-t Y)]^m / t, whose middle factor is not
   the variable of the grid.
 
   Args:
@@ -239,13 +240,13 @@ def _add(a: Sum, b: Sum, offsets: np.ndarray) -> Sum:
 
 
 def _thinned(a: Sum) -> Sum:
-  """Keep every second point where they are dense, and all far out.
+  """Keep every second point where they are dense, and all points far out.
 
-  Its chords are farther above, and never below.
+  The chords of the result are higher, and never lower.
   """
   kept = np.diff(a.offsets, prepend=-np.inf) > _DENSE
   kept[a.zero :: 2] = kept[a.zero :: -2] = kept[[1, -1]] = True
-  kept[0] = False  # `_sum` puts it back.
+  kept[0] = False  # `_sum` adds it again.
   return _sum(
       -round(a.points[0]), a.offsets[kept], a.points[kept], a.excess[kept]
   )
@@ -265,9 +266,9 @@ def _quantiles(
 ) -> np.ndarray:
   """Estimate the points of the sum at the given normal quantiles.
 
-  They decide how tight the bound is, never whether it is one.
+  They determine how tight the bound is, not whether it is one.
   """
-  # Adding equal quantiles goes as far as the sum itself, or further, and
+  # Adding equal quantiles reaches as far as the sum itself, or further, and
   # leaves no gaps. From one such point to the next the slope of e is a
   # probability.
   probes = np.arange(offsets[0], offsets[-1] + _PROBES, _PROBES)
@@ -288,7 +289,7 @@ def _quantiles(
 
 
 def _kept(offsets: np.ndarray, points: np.ndarray, number: int) -> np.ndarray:
-  """Find points that rise, differ from -m and lie on their side of 0."""
+  """Find points that ascend, differ from -m and are on their side of 0."""
   right_side = np.sign(points) == np.sign(offsets)
   inside = points > number * (_LEAST - 1)
   kept = right_side & inside
@@ -307,8 +308,8 @@ def _sum(
   zero = int(np.searchsorted(points, 0.0))
   gaps = np.diff(points)
   slopes = np.diff(excess) / gaps
-  # Rounding can break convexity in the last digits: each slope is made as steep
-  # as those further out, and e summed up from its small end, so it only grows.
+  # Rounding can break convexity in the last digits. Each slope is made as steep
+  # as those further out, and e is summed from its small end, so it only grows.
   down = np.minimum(slopes[zero:], 0.0)[::-1]
   down = np.minimum.accumulate(down)[::-1]
   up = np.maximum.accumulate(np.maximum(slopes[:zero], 0.0))
@@ -328,20 +329,20 @@ def _sum(
 
 # Relative; rounding errors are orders of magnitude smaller.
 _ROUNDING = 1e-6
-# A shorter distance is replaced by the first, above the second the numbers
-# overflow and the revealed bound is taken: never optimistic.
+# A shorter distance is replaced by the first. Above the second the numbers
+# overflow, and the revealed bound is used: never optimistic.
 _MIN_DISTANCE, _MAX_DISTANCE = 1e-4, 12.0
-# How many points are looked at beyond the grid, and what underflows there.
+# Number of points beyond the grid, and the underflow limit there.
 _BEYOND, _LOG_SMALLEST = 200, -650.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Allocation:
-  """A pass over the units, or its beginning, taken as one step.
+  """A pass over the units, or its beginning, as one step.
 
   Attributes:
     steps: T, the steps of a whole pass.
-    observed: k, how many of them were released, from 1 to T.
+    observed: k, the number of released steps, from 1 to T.
     distance: d, between the sums with and without a unit in one step, in
       standard deviations of the noise.
   """
@@ -388,12 +389,12 @@ class Allocation:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Curve:
-  """Linear in alpha between points, and beyond them the revealed bound.
+  """Linear in alpha between points, and the revealed bound beyond them.
 
   Attributes:
-    log_alpha: float64[n], rising from 0.
-    values: float64[n]; where the last is 0, so is all beyond it.
-    distance: of the revealed bound.
+    log_alpha: float64[n], ascending from 0.
+    values: float64[n]; if the last is 0, so is everything beyond it.
+    distance: distance of the revealed bound.
   """
 
   log_alpha: np.ndarray
@@ -421,7 +422,7 @@ def _curve(
     log_alpha = np.log1p(total.points[total.zero :] / steps)
     values = total.excess[total.zero :] / steps
   else:
-    # At Z = -T, which a whole pass may come near, alpha is infinite.
+    # At Z = -T, which a whole pass may approach, alpha is infinite.
     first = 1 if observed == steps else 0
     points = total.points[first : total.zero + 1][::-1]
     log_alpha = -np.log1p(points / steps)
@@ -471,11 +472,11 @@ def _revealed(log_alpha: float, distance: float) -> float:
 
 
 def _touching(log_alpha: float, value: float, distance: float) -> float:
-  """Find where the line from a point touches H_alpha(N(d) || N(0)).
+  """Find the point at which a line touches H_alpha(N(d) || N(0)).
 
   The tangent at beta meets the given alpha < beta at the height
   Phi(d/2 - ln(beta)/d) - alpha Phi(-d/2 - ln(beta)/d), which falls with beta.
-  A point so high that no line from it touches is taken just below the curve.
+  If a point is too high for any tangent, a point just below the curve is used.
   """
 
   def height(log_beta: float) -> float:
@@ -493,7 +494,7 @@ def _touching(log_alpha: float, value: float, distance: float) -> float:
   return high
 
 
-# D is tabulated at these values of ln beta; chords of a convex function lie
+# D is tabulated at these values of ln beta; chords of a convex function are
 # above it.
 _POINTS = np.concatenate([np.linspace(0, 4, 401), np.geomspace(4.01, 1e4, 200)])
 _HALVINGS = 48
@@ -501,12 +502,13 @@ _HALVINGS = 48
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NestedAllocation:
-  """A unit inside the primary units of a pass, which is taken as one step.
+  """A unit inside the primary units of a pass, as one step.
 
   Attributes:
-    whole: what the pass does to the primary unit.
-    parent_rate: q, that the unit's parent is drawn, given its primary unit.
-    rate: p, that the unit is drawn, given its parent.
+    whole: the pass of the primary unit.
+    parent_rate: q, the probability that the unit's parent is sampled, given its
+      primary unit.
+    rate: p, the probability that the unit is sampled, given its parent.
   """
 
   whole: Allocation
@@ -517,7 +519,7 @@ class NestedAllocation:
 
   @property
   def tail(self) -> tuple[float, float]:
-    """Return (weight, d): if the step were known, the sum would move by 2 d."""
+    """Return (weight, d): for a known step, the sum would move by 2 d."""
     return self.parent_rate * self.rate, 2 * self.whole.distance
 
   def divergence(

@@ -1,15 +1,15 @@
 """Privacy amplification by multistage sampling: the tight one-step profile.
 
-Notation. A privacy unit t has own rate p (given that its parent is chosen) and
-a parent that is chosen with probability q = r_1 ... r_(l-1). One step releases
-a clipped sum with Gaussian noise; in units of the noise's standard deviation
-the outputs with and without t (parent chosen) lie within `unit_sensitivity`,
-and when the path to the parent breaks at stage j, with probability
-w_j = r_1 ... r_(j-1) (1 - r_j), within `outer_distances[j]` of both.
+Notation. A privacy unit t has own rate p (given that its parent is sampled) and
+a parent that is sampled with probability q = r_1 ... r_(l-1). One step releases
+a clipped sum with Gaussian noise. In units of the noise's standard deviation
+the outputs with and without t (parent sampled) are within `unit_sensitivity`.
+If the path to the parent breaks at stage j, with probability w_j = r_1 ...
+r_(j-1) (1 - r_j), they are within `outer_distances[j]` of both.
 
 With P = M(T), Q = M(T - t), and for alpha >= 1, coupling all other randomness
 gives the hockey-stick divergences (Balle, Barthe and Gaboardi, NeurIPS 2018,
-for the notion)
+for the term)
 
   remove  H_alpha(P || Q):  weight A = q p  against
           (alpha - 1) w_j  at outer_distances[j]  and
@@ -26,14 +26,14 @@ Phi(d/2 - ln(k/u)/d), so the best split makes all slopes equal:
   u_i = k_i exp(d_i x - d_i^2 / 2)  with the one x for which they sum to A,
 
 for any number of distances. The sum is then
-max over x of  A Phi(x) - sum_i k_i Phi(x - d_i), the divergence of outputs that
-lie on one line on the same side: the bound is attained wherever such outputs
-are possible. From this form, and because it is affine in every rate and zero
-where a rate is zero, the profile never decreases with a rate or a distance.
+max over x of  A Phi(x) - sum_i k_i Phi(x - d_i), the divergence of outputs on
+one line on the same side. The bound is attained if such outputs are possible.
+From this form, and because it is affine in every rate and zero where a rate is
+zero, the profile never decreases with a rate or a distance.
 
-Replace-one. T and T'' have equal sizes, and t has other data in T''. All else
-drawn alike, the outputs are N(b') with t, N(b'') with its other data, and N(b)
-or N(a_j) without, in both. So for alpha >= 1
+Replace-one. T and T'' have equal sizes, and t has other data in T''. With equal
+random numbers elsewhere, the outputs are N(b') with t, N(b'') with its other
+data, and N(b) or N(a_j) without t, in both. So for alpha >= 1
 
   H_alpha(M(T) || M(T''))  weight A = q p  against
           (alpha - 1) w_j    at outer_distances[j],
@@ -41,13 +41,13 @@ or N(a_j) without, in both. So for alpha >= 1
           alpha q p          at replaced_sensitivity, between b' and b'',
 
 and the same maximum over x bounds it. It is a maximum of functions affine in
-alpha, hence convex for alpha >= 1, and the divergence of a pair (P, Q) that
-lies on one line. Replacing is symmetric, so below 1 the profile is
+alpha, hence convex for alpha >= 1, and the divergence of a pair (P, Q) on one
+line. Replacing is symmetric, so below 1 the profile is
 g(alpha) = 1 - alpha + alpha f(1 / alpha). There it is no smaller than the
-profile h of (P, Q), and both are equal from 1 on, so that its slope just below
-1 is at most that of h, which is at most the slope just above: g is convex, is
-the profile of a dominating pair, and composes. The replaced distance is taken
-no smaller than unit_sensitivity, so that the bound never decreases with p.
+profile h of (P, Q), and both are equal from 1 on. So its slope just below 1 is
+at most that of h, which is at most the slope just above. Hence g is convex, is
+the profile of a dominating pair, and composes. The replaced distance is at
+least unit_sensitivity, so the bound never decreases with p.
 
 When all distances are equal this is W(A, alpha) = A H_((alpha-1+A)/A), the
 result that replaces Theorem 3 of Tombs, Kotevska and Young, "Privacy
@@ -124,19 +124,19 @@ def weighted(
 def split(
     log_total: np.ndarray, log_k: np.ndarray, distances: np.ndarray
 ) -> np.ndarray:
-  """Compute ln of k_i exp(d_i x - d_i^2 / 2), with x such that they sum up.
+  """Compute ln of k_i exp(d_i x - d_i^2 / 2), for x that gives the total.
 
   Args:
     log_total: float64[n], finite.
-    log_k: float64[terms, n], one finite at least at every entry.
+    log_k: float64[terms, n], at least one finite at every entry.
     distances: float64[terms, 1], above 0.
 
   Returns:
-    float64[terms, n]; scaled, so that they sum to the total exactly.
+    float64[terms, n]; scaled, so that the sum is the total exactly.
   """
   d = distances
-  # ln sum_i k_i exp(d_i x - d_i^2 / 2) is convex and rises with x; each term
-  # alone reaches the total right of the root: Newton's steps only descend.
+  # ln sum_i k_i exp(d_i x - d_i^2 / 2) is convex and increases with x. Each
+  # term alone reaches the total right of the root: Newton's steps only descend.
   x = np.min((log_total - log_k) / d + d / 2, axis=0)
   for _ in range(_NEWTON_STEPS):
     parts = log_k + d * (x - d / 2)
@@ -187,16 +187,17 @@ def best_split(
 
 @dataclasses.dataclass(frozen=True)
 class Amplification:
-  """The rates and distances of one kind of privacy unit.
+  """The rates and distances of one type of privacy unit.
 
   Attributes:
     outer_rates: r_1 .. r_(l-1), the rates of the stages above the unit's own.
     rate: p, the rate of the unit's own stage.
     outer_distances: one per outer rate, in noise standard deviations; infinity
-      takes the stage as revealed.
-    unit_sensitivity: d_b, with the unit against without it, parent chosen.
-    replaced_sensitivity: with the unit against with other data in it, no less
-      than d_b; 0 where the unit is added or removed.
+      assumes that the stage is revealed.
+    unit_sensitivity: d_b, between with and without the unit, parent sampled.
+    replaced_sensitivity: between the unit and the unit with other data, at
+    least
+      d_b; 0 if the unit is added or removed.
   """
 
   outer_rates: tuple[float, ...]
@@ -209,7 +210,7 @@ class Amplification:
 
   @property
   def parent_rate(self) -> float:
-    """Return q, the probability that the unit's parent is chosen."""
+    """Return q, the probability that the unit's parent is sampled."""
     return math.prod(self.outer_rates)
 
   @property
@@ -270,7 +271,7 @@ class Amplification:
       own = log_alpha + math.log(q * p)
     merged = {max(distance, _MIN_DISTANCE): own}
     for w, d in outer:
-      if w > 0 and math.isfinite(d):  # A term may be left out of the split.
+      if w > 0 and math.isfinite(d):  # A term may be omitted from the split.
         d = max(d, _MIN_DISTANCE)
         log_k = log_excess + math.log(w)
         merged[d] = np.logaddexp(merged[d], log_k) if d in merged else log_k

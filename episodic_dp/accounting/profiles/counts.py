@@ -1,9 +1,9 @@
 """Distributions of whole numbers, rounded upwards where they are cut.
 
-A profile grows when a number of places or of clip units does, in the sense of
-the usual stochastic order. So a distribution may be replaced by one that is
-stochastically larger: probability may move to larger values, never to smaller
-ones. The part cut off an upper tail is moved to values up to the largest.
+A profile grows with a number of places or of clip units, in the usual
+stochastic order. So a distribution may be replaced by a stochastically larger
+one: probability may move to larger values, never to smaller ones. An upper tail
+that is cut off is moved to values up to the largest.
 """
 
 import functools
@@ -12,15 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Supports up to this size are kept whole; longer ones are cut where less than
-# e^-92 < 1.2e-40 is left (Bernstein's inequality) at an end.
+# Supports up to this size are kept whole; longer ones are cut at each end where
+# less than e^-92 < 1.2e-40 remains (Bernstein's inequality).
 WHOLE = 4096
 _EXPONENT = 92.0
 # Probabilities below this, which a double may have lost, are moved up.
 _TINY = 1e-290
-# Of less probability only a few values are distinguished.
+# Below this probability only a few values are distinguished.
 _NEGLIGIBLE = 1e-40
-# Values for what lies outside of this are rounded up more.
+# Values outside this range are rounded up more.
 _OUTSIDE = 1e-20
 # Supports that are added up value by value; longer ones are made coarser.
 _LONGEST_SUM = 1 << 13
@@ -32,8 +32,8 @@ class Counts(NamedTuple):
   Equal and hashed by its contents.
 
   Attributes:
-    values: int64[n], rising, none negative.
-    probs: float64[n], which add up to 1 or a rounding error more.
+    values: int64[n], ascending, none negative.
+    probs: float64[n], whose sum is 1 up to a rounding error above.
   """
 
   values: np.ndarray
@@ -57,7 +57,7 @@ class Counts(NamedTuple):
 
 
 def constant(value: int) -> Counts:
-  """Return the distribution of a number that is known."""
+  """Return the distribution of a known number."""
   return Counts(np.asarray([value], np.int64), np.ones(1))
 
 
@@ -87,9 +87,9 @@ def _window(low: int, high: int, mean: float) -> tuple[int, int]:
 
 
 def _from_ratios(first: int, log_ratios: np.ndarray) -> Counts:
-  """Build counts of ln P(i + 1) / P(i), normalised over the values.
+  """Build counts from ln P(i + 1) / P(i), normalised over the values.
 
-  That changes each probability by less than its rounding error.
+  This changes each probability by less than its rounding error.
   """
   logs = np.concatenate([np.zeros(1), np.cumsum(log_ratios)])
   probs = np.exp(logs - logs.max())
@@ -98,11 +98,11 @@ def _from_ratios(first: int, log_ratios: np.ndarray) -> Counts:
 
 
 def _with_tail(counts: Counts, high: int, trials: int, rate: float) -> Counts:
-  """Add the probability above the window, on values that double.
+  """Add the probability above the window, at values that double.
 
-  With v < v' two of them, v' gets a bound on all that lies above v: Chernoff's
-  exp(-n KL(a || p)) for more than n a successes in n trials, which holds for a
-  hypergeometric number too (Hoeffding, 1963, theorems 1 and 4).
+  For two such values v < v', v' receives a bound on everything above v:
+  Chernoff's exp(-n KL(a || p)) for more than n a successes in n trials, which
+  holds for a hypergeometric number too (Hoeffding, 1963, theorems 1 and 4).
   """
   values, probs = list(counts.values), list(counts.probs)
   while values[-1] < high:
@@ -132,7 +132,7 @@ def binomial(n: int, rate: float) -> Counts:
 
 
 def hypergeometric(population: int, marked: int, drawn: int) -> Counts:
-  """Distribute the number of `marked` units among `drawn` of the population."""
+  """Compute the number of `marked` units among `drawn` of the population."""
   least, most = max(0, marked + drawn - population), min(marked, drawn)
   low, high = _window(least, most, marked * drawn / population)
   i = np.arange(low, high, dtype=float)
@@ -154,7 +154,7 @@ def thinned(counts: Counts, rate: float) -> Counts:
 
 
 def mixed(parts: list[tuple[float, Counts]]) -> Counts:
-  """Return the mixture of distributions, with these probabilities."""
+  """Return the mixture of distributions with these probabilities."""
   values = np.unique(np.concatenate([part.values for _, part in parts]))
   probs = np.zeros(values.size)
   for weight, part in parts:
@@ -201,8 +201,8 @@ def times(counts: Counts, n: int) -> Counts:
 
 
 def chosen(counts: Counts, n: int, rate: float) -> Counts:
-  """Add up the copies that are drawn out of n, each with this rate."""
-  if counts.most == 0:  # Else every number drawn would be a value of its own.
+  """Sum the copies that are sampled out of n, each with this rate."""
+  if counts.most == 0:  # Otherwise each sampled number would be another value.
     return constant(0)
   if counts.values.size == 1:
     number, probs = binomial(n, rate)
@@ -224,7 +224,7 @@ def larger(first: Counts, second: Counts) -> Counts:
 
 
 def raised(counts: Counts, chance: float) -> Counts:
-  """Move a chance from the smallest values to the largest.
+  """Move probability from the smallest values to the largest.
 
   The result is stochastically larger than every number up to the largest value
   whose distribution is within `chance` of this one in total variation.
@@ -238,7 +238,7 @@ def raised(counts: Counts, chance: float) -> Counts:
 
 
 def _rounded_up(counts: Counts, kept: np.ndarray) -> Counts:
-  """Move every value up to the next one with kept, bool[n]; the last has it."""
+  """Move every value up to the next kept one (bool[n]); the last is kept."""
   places = np.searchsorted(np.flatnonzero(kept), np.arange(kept.size))
   return Counts(
       counts.values[kept], np.bincount(places, weights=counts.probs)
@@ -248,7 +248,7 @@ def _rounded_up(counts: Counts, kept: np.ndarray) -> Counts:
 def coarser(counts: Counts, limit: int) -> Counts:
   """Round up to about `limit` values at most.
 
-  Most of the limit goes to what is likely: unlikely values on either side are
+  Most of the limit goes to likely values; unlikely values on either side are
   rounded up more.
   """
   values, probs = counts
@@ -265,7 +265,7 @@ def coarser(counts: Counts, limit: int) -> Counts:
 
 
 def by_chance(counts: Counts, limit: int) -> Counts:
-  """Round up to at most `limit` values of about equal chances.
+  """Round up to at most `limit` values of about equal probability.
 
   Values in between are rounded up.
   """
@@ -276,7 +276,7 @@ def by_chance(counts: Counts, limit: int) -> Counts:
   tails = max(limit // 3, 1)
   even = np.arange(1, limit - tails) / (limit - tails)
   left = np.concatenate([1 - even, 10.0 ** -np.arange(2, 2 * tails, 2), [0.0]])
-  # The largest value with at least this chance at it or above.
+  # The largest value with at least this probability at or above it.
   at = np.unique([max(int((above > chance).sum()) - 1, 0) for chance in left])
   kept = np.zeros(size, bool)
   kept[at] = kept[-1] = True

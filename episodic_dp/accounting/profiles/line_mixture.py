@@ -1,36 +1,36 @@
-"""The profile of mixtures of Gaussians whose means lie on a line.
+"""The profile of mixtures of Gaussians whose means are on a line.
 
-With and without a unit the outputs are, given all else,
+Given everything else, the outputs with and without a unit are
 
   P = U + q p S + q (1 - p) R,   Q = U + q R,   U = sum over j of w_j N(a_j),
 
-where S = sum over k > 0 of chances N(.) is a mixture of what is seen with the
-unit, R one of what is seen in its place, and a_j is where the path to the
-unit's parent breaks, with probability w_j. If all means of S are at most s_k,
-those of R at most r_i and the a_j at most m_j away from one point, then both
+where S = sum over k > 0 of chances N(.) is a mixture of the outputs with the
+unit, R a mixture of the outputs in its place, and a_j the output if the path to
+the unit's parent breaks, with probability w_j. If from one point all means of S
+are at most s_k, those of R at most r_i and the a_j at most m_j away, then both
 divergences are at most those of outputs on one line,
 
   remove  S at s_k, R at -r_i, U at -m_j,
   add     the same, but U at m_j.
 
-For where the direction's difference of densities, P - alpha Q or Q - alpha P,
-is written with positive weights A_k at distances s_k (or r_i) on one side of
-the point and negative weights K_i on the other side, every coupling u_ki of
+To see this, write the direction's difference of densities, P - alpha Q or
+Q - alpha P, with positive weights A_k at distances s_k (or r_i) on one side of
+the point and negative weights K_i on the other side. Every coupling u_ki of
 densities at x, sum_i u_ki = A_k phi(x - s_k), sum_k u_ki = K_i phi(x + r_i),
 splits it into pairs. Each pair contributes at most the difference of two half
-lines, which grows with the pair's distance and for the longest distance,
-s_k + r_i, is largest at this same x: so the sum over pairs is the divergence on
-the line (section 3 of the proof, with several positive weights).
+lines. This grows with the pair's distance, and for the longest distance,
+s_k + r_i, it is largest at this same x. So the sum over pairs is the divergence
+on the line (section 3 of the proof, with several positive weights).
 
-On the line the likelihood ratio rises, alpha is an explicit function of the
-threshold x, and with R(y) = Phi(-y) / phi(y), Mills' ratio,
+On the line the likelihood ratio increases, alpha is an explicit function of the
+threshold x, and with Mills' ratio R(y) = Phi(-y) / phi(y),
 
   H = sum_k A_k phi(x - s_k) (R(x - s_k) - R(x))
       + sum_i K_i phi(x + r_i) (R(x) - R(x + r_i)),
 
-sums of positive terms, exact far into the tail. They are tabulated over x, and
-between neighbouring points the profile, convex in alpha, is replaced by its
-chord, which lies above it.
+sums of positive terms, exact far into the tail. They are tabulated over x.
+Between neighbouring points the profile, convex in alpha, is replaced by its
+chord, which is above it.
 """
 
 from collections.abc import Callable
@@ -44,27 +44,27 @@ from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.accounting.profiles.amplification import Direction
 
-# The grid over x reaches to where Phi(-37) < 1e-299, for high Renyi moments.
-# Chords lie above the profile by a share of about (step (x - s_k))^2 / 8. Far
-# out, where only many clip units or tiny probabilities lead, its step grows.
+# The grid over x ends where Phi(-37) < 1e-299, for high Renyi moments. Chords
+# are above the profile by a share of about (step (x - s_k))^2 / 8. Far out,
+# where there are only many clip units or tiny probabilities, its step grows.
 _REACH = 37.0
 _STEP = 1 / 384
 _EVEN = 12.0
 # Exponents are kept below this; e^690 < 1e300.
 _LARGEST_POWER = 690.0
-# What moves farther is split off, and counts as moved as far as anything.
+# Larger distances are split off, and count as infinitely large.
 _FARTHEST = 200.0
-# Numbers in an array of positions by points, at a time.
+# Largest array of positions by points.
 _BLOCK = 1 << 19
 
 
 class Curve(NamedTuple):
-  """An upper bound on one convex profile: its chords, and what is far off.
+  """An upper bound on one convex profile: its chords, and a far part.
 
   Attributes:
-    chords: of the profile less its far part.
-    far: weight of what moves farther than `_FARTHEST`.
-    far_at: its distance.
+    chords: chords of the profile without its far part.
+    far: weight of distances above `_FARTHEST`.
+    far_at: the far part's distance.
   """
 
   chords: unit_profile.Chords
@@ -86,13 +86,14 @@ class Line(NamedTuple):
   """The positions of the outputs' parts, in noise standard deviations.
 
   Attributes:
-    seen: float64[rows, k], for each curve the probabilities that, given the
-      unit is drawn, the sum moves by `seen_at`.
+    seen: float64[rows, k], for each curve the probabilities that, given that
+    the
+      unit is sampled, the sum moves by `seen_at`.
     seen_at: float64[k].
-    instead: float64[i], the same for what takes the unit's place: 1 at 0 where
-      nothing does.
+    instead: float64[i], the same for the replacing unit: 1 at 0 if there is
+      none.
     instead_at: float64[i].
-    outer: float64[j], w_j; with q they add up to 1.
+    outer: float64[j], w_j; their sum with q is 1.
     outer_at: float64[j], m_j.
     parent_rate: q.
     rate: p.
@@ -111,10 +112,10 @@ class Line(NamedTuple):
 def curves(line: Line, direction: Direction) -> list[Curve]:
   """Compute the profile of every row of `line.seen`, for alpha >= 1.
 
-  Let F say that what is drawn under the unit, or instead of it, moves farther
-  than `_FARTHEST`. Both can be drawn before it is known whether the unit is, so
-  F may be taken as revealed: given F the farthest distance holds, with the
-  weight q p, otherwise the rest of the laws.
+  Let F be the event that the part under the unit, or in its place, moves
+  farther than `_FARTHEST`. Both parts can be sampled before it is known whether
+  the unit is, so F may be assumed to be revealed. Given F the farthest distance
+  holds, with weight q p; otherwise the rest of the laws.
   """
   remove = direction == "remove"
   reach = line.parent_rate * line.rate
@@ -162,7 +163,7 @@ def _points(
 ) -> tuple[np.ndarray, np.ndarray]:
   """Compute ln alpha and the divergence, float64[rows, n], at thresholds.
 
-  NaN where a double does not hold them.
+  NaN if a double cannot represent them.
   """
   q, p = line.parent_rate, line.rate
   sign = 1 if remove else -1
@@ -170,7 +171,7 @@ def _points(
   def densities(
       exponential: Callable[[np.ndarray], np.ndarray]
   ) -> list[np.ndarray]:
-    """Compute the seen, replacing and outer densities over that of N(0)."""
+    """Compute the seen, replacing and outer densities relative to N(0)."""
     return [
         weights @ exponential(at[:, None] * x - (at * at)[:, None] / 2)
         for weights, at in (
@@ -181,12 +182,12 @@ def _points(
     ]
 
   with np.errstate(all="ignore"):
-    # Densities over that of N(0), less 1.
+    # Densities relative to that of N(0), less 1.
     s, r, u = densities(np.expm1)
     # alpha = 1 + excess / base
     excess = sign * q * p * (s - r)
     base = 1 + u + q * (r if remove else (1 - p) * r + p * s)
-    if (base < 0.5).any():  # There 1 is cancelled.
+    if (base < 0.5).any():  # Subtracting 1 would cancel.
       s, r, u = densities(np.exp)
       small = u + q * (r if remove else (1 - p) * r + p * s)
       base = np.where(base < 0.5, small, base)
@@ -196,7 +197,7 @@ def _points(
         np.abs(more) < 0.5, np.log1p(more), np.log(base + excess) - np.log(base)
     )
     if remove:
-      far = x > _REACH  # Where a density may be too large for a double.
+      far = x > _REACH  # A density may be too large for a double.
       dense = line.seen @ np.exp(-((x[far] - line.seen_at[:, None]) ** 2) / 2)
       rest = (base - q * p * (1 + r))[..., far] * np.exp(-x[far] ** 2 / 2)
       log_alpha[:, far] = np.log(q * p * dense + rest) + x[far] ** 2 / 2
@@ -222,7 +223,7 @@ def _half_lines(shift: np.ndarray, x: np.ndarray) -> np.ndarray:
   That is phi(x - s) |R(x - s) - R(x)|.
   """
   s = shift[:, None]
-  if x[0] < -30:  # Where R(x) is too large for a double.
+  if x[0] < -30:  # R(x) may be too large for a double.
     value = special.ndtr(s - x) - np.exp(s * x - s * s / 2) * special.ndtr(-x)
   else:
     y = np.maximum(x - s, -_REACH)  # Phi(37) is 1.
@@ -255,18 +256,18 @@ def _grid(start: float, stop: float) -> np.ndarray:
 def _cleaned(
     log_alpha: np.ndarray, value: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Keep points in rising order, from the last at or below alpha = 1.
+  """Keep points in ascending order, from the last at or below alpha = 1.
 
-  Points that rounding puts in the wrong order are left out, and a value is
-  raised to those that come later.
+  Points that rounding puts in the wrong order are omitted, and a value is
+  raised to the later ones.
   """
   before = np.concatenate([[-np.inf], np.fmax.accumulate(log_alpha)[:-1]])
   keep = np.isfinite(log_alpha) & ~(log_alpha <= before)
   at, value = log_alpha[keep], value[keep]
   first = max(int(np.searchsorted(at, 0.0, side="right")) - 1, 0)
   at, value = at[first:], value[first:]
-  if not at.size or at[0] > 0:  # At alpha = 1 nothing better is known.
+  if not at.size or at[0] > 0:  # At alpha = 1 no better bound is known.
     at, value = np.concatenate([[0.0], at]), np.concatenate([[1.0], value])
-  if at.size == 1:  # Nothing but a constant.
+  if at.size == 1:  # Only a constant.
     at, value = np.append(at, at + 1), np.append(value, value)
   return at, np.maximum.accumulate(value[::-1])[::-1]

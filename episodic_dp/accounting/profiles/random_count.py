@@ -1,16 +1,18 @@
 """Profiles of units with a random number of drawn clip units.
 
-A user whose examples are drawn and clipped one by one moves the sum by as many
-clip norms as examples of his are drawn: K of them, a random number, and not by
-the largest number that there could be. Of `line_mixture` it is the case with
+A user whose examples are sampled and clipped one by one moves the sum by at
+most K clip norms, where K is the random number of his sampled examples, not by
+the largest possible number. This is the case of `line_mixture` with
 
-  S  the mixture of N(k d) over K, given that the unit is drawn,
-  R  N(0) where the unit's own stage is `Poisson` or `All`, since then the unit
-     is absent; under `FixedSize` another unit takes its place, which may draw a
-     number K' of clip units: the mixture of N(-k' d),
+  S  the mixture of N(k d) over K, given that the unit is sampled,
+  R  N(0) if the unit's own stage is `Poisson` or `All`, since the unit is then
+     absent; under `FixedSize` another unit replaces it, with a number K' of
+     clip units: the mixture of N(-k' d),
 
-with d the distance of one clip unit, the noise multiplier's inverse. All of
-them in one direction at full length is the worst (Choquette-Choo, Ganesh,
+where d is the distance of one clip unit, the inverse of the noise multiplier.
+The worst case has all of them in one direction at full length (Choquette-Choo,
+Ganesh, Steinke and Thakurta, "Privacy Amplification for Matrix Mechanisms",
+ICLR 2024).
 Steinke and Thakurta, "Privacy Amplification for Matrix Mechanisms", ICLR 2024).
 """
 
@@ -31,15 +33,15 @@ _MIN_DISTANCE = 1e-6
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RandomCount:
-  """The rates of one kind of unit, and how many clip units it draws.
+  """The rates of one type of unit, and its number of clip units.
 
   Attributes:
     outer_rates: r_1 .. r_(l-1), the rates of the stages above the unit's own.
     rate: p, the rate of the unit's own stage.
-    outer_distances: one per outer rate: how far what else differs moves the
-      sum where the path breaks there, in standard deviations of the noise.
-    number: K, the number of clip units drawn under the unit, given it is drawn.
-    instead: K', the same for what takes its place; always 0 for no unit.
+    outer_distances: one per outer rate: the change of the sum by other
+      differences if the path breaks there, in standard deviations of the noise.
+    number: K, the number of clip units under the unit, given that it is
+    sampled. instead: K', the same for the replacing unit; always 0 without one.
     distance: of one clip unit, in standard deviations of the noise.
   """
 
@@ -54,9 +56,9 @@ class RandomCount:
 
   @property
   def at_most(self) -> amplification.Amplification:
-    """Return the unit with as many clip units as it can ever draw."""
+    """Return the unit with its largest possible number of clip units."""
     most = self.number.most, self.instead.most
-    # To what is positive in a direction: the unit, or what takes its place.
+    # To the positive part of a direction: the unit, or the replacing one.
     return amplification.Amplification(
         self.outer_rates,
         self.rate,
@@ -65,7 +67,7 @@ class RandomCount:
     )
 
   def raised(self, chance: float) -> "RandomCount":
-    """Return the unit with larger numbers, by a chance in total variation."""
+    """Return the unit with numbers raised by a probability."""
     return dataclasses.replace(
         self,
         number=counts_lib.raised(self.number, chance),
@@ -100,7 +102,7 @@ class RandomCount:
     return np.minimum(bound, _curve(self, direction)(log_alpha))
 
 
-@functools.lru_cache(maxsize=128)  # An average has ten.
+@functools.lru_cache(maxsize=128)  # An average has ten curves.
 def _curve(kind: RandomCount, direction: Direction) -> line_mixture.Curve:
   d = max(kind.distance, _MIN_DISTANCE)
   (numbers, probs), (others, instead) = (
@@ -113,7 +115,7 @@ def _curve(kind: RandomCount, direction: Direction) -> line_mixture.Curve:
       instead=instead,
       instead_at=others * d,
       outer=np.asarray(kind.at_most.outer_weights),
-      # So far off no double tells the distance from infinity.
+      # So far away that a double cannot distinguish it from infinity.
       outer_at=np.minimum(kind.outer_distances, 1e6),
       parent_rate=math.prod(kind.outer_rates),
       rate=kind.rate,
@@ -127,11 +129,11 @@ Part = amplification.Amplification | RandomCount
 
 @dataclasses.dataclass(frozen=True)
 class Averaged:
-  """A unit whose kind is drawn anew in each step.
+  """A unit whose type is random in each step.
 
   Attributes:
-    parts: pairs (chance, kind), from the one that costs least to the one that
-      costs most; the chances add up to 1.
+    parts: pairs (probability, type), from the least to the most expensive type;
+      the probabilities add up to 1.
   """
 
   parts: tuple[tuple[float, Part], ...]
@@ -139,7 +141,7 @@ class Averaged:
   slow = True
 
   def raised(self, chance: float) -> "Averaged":
-    """Return kinds with larger numbers, by a chance in total variation."""
+    """Return types with numbers raised by a probability."""
     *others, (last, most) = (
         (share, kind.raised(chance) if isinstance(kind, RandomCount) else kind)
         for share, kind in self.parts
@@ -148,7 +150,7 @@ class Averaged:
 
   @property
   def tail(self) -> tuple[float, float]:
-    """Return the tail of the part that costs most, never less than others'."""
+    """Return the tail of the most expensive part, at least that of others."""
     return self.parts[-1][1].tail
 
   def divergence(

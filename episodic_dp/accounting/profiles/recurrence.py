@@ -1,35 +1,35 @@
 """Records that recur across the tasks of a step: the one-step profile.
 
-Notation. A record t may be drawn at several places of one step: in several
-tasks that draw their classes independently, or in several of the participants
-that hold it. J of the places draw the unit that t lies in (t's class, say), and
-K ~ Binomial(J, p) of these draw t itself; each of them moves the clipped sum by
-at most `distance`, in standard deviations of the noise. J has the same
-distribution without t.
+Notation. A record t may be sampled at several places of one step: in several
+tasks that sample their classes independently, or in several of the participants
+that hold it. J of the places sample the unit that contains t (t's class, for
+example), and K ~ Binomial(J, p) of these sample t itself. Each of them moves
+the clipped sum by at most `distance`, in standard deviations of the noise. J
+has the same distribution without t.
 
-Where J is 2 or more it is taken as revealed: by joint convexity the divergence
-is at most the average over J. Using the distribution of K alone would be wrong,
-for at a place that does not draw t the rest of the sample tells whether its
-parent was drawn.
+If J is 2 or more it is assumed to be revealed: by joint convexity the
+divergence is at most the average over J. Using the distribution of K alone
+would be wrong, because at a place that does not sample t the rest of the sample
+shows whether its parent was sampled.
 
-Where J is at most 1 the places are like a tree: take one place as the unit's
-path, the others as known. Its parent is drawn with probability
-q' = P(J = 1) / P(J <= 1), otherwise the path breaks as it does at a place of
-which it is known that it breaks (`outer`), and the tree's profile holds
-(`amplification`, `random_count`).
+If J is at most 1 the places are like a tree: take one place as the unit's path,
+and the others as known. Its parent is sampled with probability
+q' = P(J = 1) / P(J <= 1). Otherwise the path breaks as at a place that is known
+to break (`outer`), and the tree's profile holds (`amplification`,
+`random_count`).
 
 Given J = j > 1, couple all other randomness. Place i then adds a vector v_i of
-norm at most d with probability p, so that with S the set of places that do
+norm at most d with probability p. With S the set of places that do
 
   P = sum over S of w_S N(sum_(i in S) v_i),   Q = N(0).
 
 Moving all v_i onto one line, at full length and to the same side, only
 increases both divergences: the scalar mixture of sensitivities k d with weights
 Binomial(j, p) dominates (Choquette-Choo, Ganesh, Steinke and Thakurta, "Privacy
-Amplification for Matrix Mechanisms", ICLR 2024; `line_mixture`). Where the unit
-has a random number of clip units at each place, K is the number of all of them.
-The profile never falls with j, p or d, so that rounding a number of places or
-of occurrences up is pessimistic.
+Amplification for Matrix Mechanisms", ICLR 2024; `line_mixture`). If the unit
+has a random number of clip units at each place, K is their total number. The
+profile never decreases with j, p or d, so rounding a number of places or of
+occurrences up is pessimistic.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ from episodic_dp.accounting.profiles.amplification import Direction
 
 # Distances below this are replaced by it: larger, so never optimistic.
 _MIN_DISTANCE = 1e-6
-# More values of J, or of K, than these are rounded up to fewer.
+# More values of J, or of K, than these are rounded up.
 _MAX_PARENTS, _MAX_OCCURRENCES = 96, 192
 
 Once = amplification.Amplification | random_count.RandomCount
@@ -55,24 +55,24 @@ _ONE = counts_lib.constant(1)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recurrence:
-  """The number of times a record recurs in one step, and its distance.
+  """The number of times that a record recurs in one step, and its distance.
 
   Attributes:
     places: the tasks of a step, or the primary units that hold the record.
-    place_rate: the probability that a (drawn) place draws the parent of the
-      record, independently of the other places; 1 where it surely does.
-    rate: p, the record's own rate given that its parent is drawn.
-    distance: how far one occurrence moves the sum, in noise standard
-      deviations; one clip unit of it, where `number` is given.
-    drawn_of: None where all places are drawn; (n, N) where the step draws n of
-      N primary units without replacement; `places` of the N hold the record.
-    outer: pairs (share, distance): where none of the places draws the parent,
-      the probability that the path to one place breaks at a stage, and how far
-      that moves the sum; the shares add up to 1. Empty: J is revealed.
-    number: how many clip units an occurrence draws.
-    instead: how many clip units what takes its place draws; then the distances
-      of `outer` do not include either.
-    moved: a chance by which J may be larger, up to all places.
+    place_rate: the probability that a (sampled) place samples the parent of the
+      record, independently of the other places; 1 if it surely does.
+    rate: p, the record's own rate given that its parent is sampled.
+    distance: change of the sum by one occurrence, in noise standard deviations;
+      by one clip unit of it if `number` is given.
+    drawn_of: None if all places are sampled; (n, N) if the step samples n of N
+      primary units without replacement, and `places` of the N hold the record.
+    outer: pairs (share, distance). If no place samples the parent: the
+      probability that the path to one place breaks at a stage, and the change
+      of the sum by that; the shares add up to 1. Empty if J is revealed.
+    number: number of clip units of an occurrence.
+    instead: number of clip units of the replacing unit; then the distances of
+      `outer` do not include either.
+    moved: a probability by which J may be larger, up to all places.
   """
 
   places: int
@@ -89,7 +89,7 @@ class Recurrence:
 
   @functools.cached_property
   def parents(self) -> counts_lib.Counts:
-    """Return the distribution of J, how many places draw the parent."""
+    """Return the distribution of J, the number of places with the parent."""
     found = _parents(self.places, self.place_rate, self.drawn_of)
     return counts_lib.raised(found, self.moved)
 
@@ -100,18 +100,18 @@ class Recurrence:
 
   @property
   def inclusion_rate(self) -> float:
-    """Return the probability that a step draws the record at all."""
+    """Return the probability that a step samples the record at all."""
     j, probs = self.parents
     some = -np.expm1(j * np.log1p(-self.rate)) if self.rate < 1 else j > 0
     return float(min(probs @ some, 1.0))
 
   @property
   def tail(self) -> tuple[float, float]:
-    """Return (P(it is drawn), the largest distance), by joint convexity."""
+    """Return (P(it is sampled), the largest distance), by joint convexity."""
     return self.inclusion_rate, self.most * self.least_distance
 
   def raised(self, chance: float) -> "Recurrence":
-    """Return the record with larger numbers, by a chance in total variation."""
+    """Return the record with numbers raised by a probability."""
     return dataclasses.replace(
         self,
         number=counts_lib.raised(self.number, chance),
@@ -121,12 +121,12 @@ class Recurrence:
 
   @property
   def least_distance(self) -> float:
-    """Return the distance, or a little one where it is 0."""
+    """Return the distance, or a small one if it is 0."""
     return max(self.distance, _MIN_DISTANCE)
 
   @functools.cached_property
   def once(self) -> tuple[float, Once]:
-    """Return P(J <= 1), and the tree that the places are like in that case."""
+    """Return P(J <= 1), and the equivalent tree for that case."""
     few = self.parents.values <= 1
     values, probs = self.parents.values[few], self.parents.probs[few]
     chance = float(probs.sum())
@@ -211,7 +211,7 @@ def occurrences(kind: Recurrence, j: int) -> counts_lib.Counts:
   """Compute the number of clip units that differ, given J = j."""
   if kind.number == _ONE:
     return counts_lib.binomial(j, kind.rate)
-  # What takes a place is taken as known, and as large as it can be.
+  # The replacing unit is assumed to be known, and as large as possible.
   one = kind.number._replace(values=kind.number.values + kind.instead.most)
   if kind.rate < 1:
     one = counts_lib.mixed(
@@ -230,7 +230,7 @@ def _given_several(
     return []
   numbers = [occurrences(kind, j) for j, _ in groups]
   chances = [chance for _, chance in groups]
-  # The values that K is rounded up to are those that suit all of J.
+  # K is rounded up to values that suit all of J.
   values = counts_lib.coarser(
       counts_lib.without_tail(counts_lib.mixed(list(zip(chances, numbers)))),
       _MAX_OCCURRENCES,

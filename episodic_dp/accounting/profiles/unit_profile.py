@@ -1,15 +1,15 @@
 """Unit profiles: the one-step privacy profile of a unit, and its chords.
 
-A profile is convex in alpha = e^epsilon, so between two points it lies below
-its chord. The divergence of an average over forty cases, or the largest over
-two dozen kinds of units, is asked for at every point of every grid that a query
-tries: computed at a few thousand points, once, it is bounded everywhere.
+A profile is convex in alpha = e^epsilon, so between two points it is below its
+chord. The divergence of an average over forty cases, or the largest over two
+dozen types of units, is needed at every point of every grid that a query tries.
+Chords bound it everywhere after a few thousand evaluations.
 
-The points of `chords` are chosen so that no chord is more than about
-`TOLERANCE` of the divergence above it, down to a floor (64 times that for the
+The points of `chords` are chosen so that no chord exceeds the divergence by
+more than about `TOLERANCE`, relatively, down to a floor (64 times that for the
 lowest floor). Log-moments are linear in the excess of the profile
-(`accountants.moments`), so that they grow by no more than this share,
-however many steps are composed.
+(`accountants.moments`), so they grow by no more than this share, however many
+steps are composed.
 """
 
 from collections.abc import Callable
@@ -21,29 +21,28 @@ import numpy as np
 
 from episodic_dp.accounting.profiles.amplification import Direction
 
-# How far a chord may be above the divergence, relatively.
+# Largest relative distance of a chord above the divergence.
 TOLERANCE = 2e-5
-# Kinds that are computed as they are, if each of them is quick.
+# Number of types that are computed directly, if each of them is fast.
 _FEW = 2
-# Divergences below such a floor are not looked at more closely. The deeper it
-# is, the farther a chord may be above, so that points are about as many.
+# Divergences below such a floor need no closer approximation. A lower floor
+# permits a larger distance of chords, so that the number of points is similar.
 _FLOORS = {1e-40: 1.0, 1e-80: 4.0, 1e-160: 16.0, 0.0: 64.0}
-# The end of a profile is searched between these powers of two. They are the
-# first points of its chords too, with a number of points between two of them.
+# The end of a profile is searched between these powers of two. They are also
+# the first points of its chords, with a number of points between two of them.
 _LOWEST, _HIGHEST, _BETWEEN = -40, 41, 4
-# A table of more than half of this is no quicker than the profile itself.
+# A table of more than half of this is no faster than the profile itself.
 MOST_POINTS = 1 << 16
 _ROUNDS = 40
 
 
 class UnitProfile(Protocol):
-  """The effect of one step on one kind of privacy unit; hashable.
+  """The effect of one step on one type of privacy unit; hashable.
 
   Implemented by `Amplification` (a tree of partitions), `RandomCount` (a random
-  number of clip units under the unit), `Averaged` (over what its siblings
-  draw), `Recurrence` (records that recur across the tasks of a step),
-  `Allocation` and `NestedAllocation` (one pass over the units, taken as one
-  step).
+  number of clip units under the unit), `Averaged` (over random numbers of its
+  siblings), `Recurrence` (records that recur across the tasks of a step),
+  `Allocation` and `NestedAllocation` (one pass over the units, as one step).
   """
 
   @property
@@ -71,12 +70,12 @@ def excess(
     unit_profiles: UnitProfiles, log_alpha: np.ndarray,
     direction: Direction
 ) -> np.ndarray:
-  """Compute f(alpha) - (1 - alpha)_+, the largest over kinds of units.
+  """Compute f(alpha) - (1 - alpha)_+, the largest over types of units.
 
   f is the direction's profile for every alpha > 0. Below alpha = 1 it is
-  1 - alpha + alpha H_(1/alpha) of the other direction, so that each side is
-  computed directly: turning one side into the other by arithmetic cancels.
-  A maximum of convex functions is convex, so ragged hierarchies compose too.
+  1 - alpha + alpha H_(1/alpha) of the other direction. Each side is computed
+  directly, because converting one side into the other would cancel digits. A
+  maximum of convex functions is convex, so ragged hierarchies compose too.
   """
   log_alpha = np.asarray(log_alpha, float)
   other: Direction = "add" if direction == "remove" else "remove"
@@ -98,7 +97,7 @@ class Chords(NamedTuple):
   """Points of a convex function of alpha, whose chords bound it.
 
   Attributes:
-    log_alpha: float64[n], rising.
+    log_alpha: float64[n], ascending.
     value: float64[n].
   """
 
@@ -106,7 +105,7 @@ class Chords(NamedTuple):
   value: np.ndarray
 
   def __call__(self, log_alpha: np.ndarray) -> np.ndarray:
-    """Evaluate the chords, level beyond the last point, at float64[n]."""
+    """Evaluate the chords at float64[n], constant beyond the last point."""
     at, value = self.log_alpha, self.value
     right = np.clip(np.searchsorted(at, log_alpha), 1, at.size - 1)
     share = _share(at[right - 1], at[right], np.minimum(log_alpha, at[-1]))
@@ -119,13 +118,13 @@ def bounded_excess(
     direction: Direction,
     least: float,
 ) -> np.ndarray:
-  """Compute `excess`, by chords where that is slow.
+  """Compute `excess`, by chords if it is slow.
 
   Args:
-    unit_profiles: the kinds of units.
+    unit_profiles: the types of units.
     log_alpha: float64[n].
     direction: "remove" or "add".
-    least: smaller values than this do not matter.
+    least: values smaller than this do not matter.
 
   Returns:
     float64[n].
@@ -157,14 +156,14 @@ def reach(
   """Find the loss beyond which the excess is at most `tail`, or infinity."""
   losses = np.exp2(np.arange(_LOWEST, _HIGHEST))
   for _ in range(2):
-    if len(unit_profiles) <= _FEW:  # So few points are not worth any chords.
+    if len(unit_profiles) <= _FEW:  # Chords are not worth it for few points.
       value = excess(unit_profiles, sign * losses, direction)
     else:
       value = bounded_excess(unit_profiles, sign * losses, direction, tail)
     small = tail >= value
     if not small[-1]:
       return math.inf
-    # The excess falls with the distance from 0: the first point that is small.
+    # The excess falls with the distance from 0: find the first small value.
     first = int(np.argmax(small))
     high = float(losses[first])
     losses = np.linspace(high / 2, high, 33)
@@ -175,10 +174,10 @@ def reach(
 def chords(
     unit_profiles: UnitProfiles, direction: Direction, floor: float
 ) -> Chords | None:
-  """Bound the largest divergence over kinds of units, for alpha >= 1.
+  """Bound the largest divergence over types of units, for alpha >= 1.
 
-  None where that would need too many chords, as with distances so long that
-  every number of clip units shows.
+  The result is None if it would need too many chords, for example for distances
+  so long that every number of clip units is visible.
   """
   octaves = np.arange(_LOWEST * _BETWEEN, _HIGHEST * _BETWEEN) / _BETWEEN
   start = np.append(0.0, np.exp2(octaves))
@@ -194,7 +193,7 @@ def chords(
   )
   if points.size > MOST_POINTS // 2:
     return None
-  # It falls with alpha: where rounding says otherwise, the larger value holds.
+  # It falls with alpha: if rounding contradicts this, the larger value holds.
   value = np.maximum.accumulate(np.exp(heights)[::-1])[::-1]
   return Chords(points, value)
 
@@ -210,14 +209,15 @@ def refined(
 
   Args:
     log_function: ln alpha -> ln of the function, float64[n] each.
-    points: the first ones, rising, float64[n].
-    heights: ln of the function there.
-    allowed: float64[n - 1], how far the chord of a segment, or of a part of
-      it, may be above the function, relatively.
-    floor: segments that lie at this height or below are left as they are.
+    points: the first points, ascending, float64[n].
+    heights: ln of the function at the points.
+    allowed: float64[n - 1], allowed relative distance of the chord of a
+    segment,
+      or of a part of it, above the function.
+    floor: segments at this height or below are not halved.
 
   Returns:
-    The points and their heights; `MOST_POINTS` of them at most.
+    The points and their heights; at most `MOST_POINTS` of them.
   """
   gaps = np.full(allowed.size, np.inf)
   for _ in range(_ROUNDS):
@@ -235,7 +235,7 @@ def refined(
           heights[at - 1] + np.log1p(-share), heights[at] + np.log(share)
       )
       gap = np.where(np.isneginf(chord), 0.0, np.maximum(chord - found, 0.0))
-    # It falls with the square of the length once it is small.
+    # The distance falls with the square of the length once it is small.
     gaps[at - 1] = np.where(gap < 1, gap / 4, gap / 2)
     points = np.insert(points, at, middle)
     heights = np.insert(heights, at, found)
