@@ -11,8 +11,8 @@ _VERSION = re.search(
     (_ROOT / "episodic_dp" / "_version.py").read_text(encoding="utf-8"),
     re.MULTILINE,
 ).group(1)
-# Links into the repository lead nowhere on a package index: text and path stay,
-# and pictures go.
+# Links into the repository are invalid on a package index: text and path stay,
+# and pictures are removed.
 _README = re.sub(
     r"\[([^]]+)\]\((?!https?://|#)([^)]+)\)",
     lambda link: link[1] if link[1] == link[2] else f"{link[1]} (`{link[2]}`)",
@@ -25,7 +25,7 @@ _README = re.sub(
 
 _CLOUD = ["gcsfs>=2026.2", "s3fs>=2026.2"]  # Work directories on gs://, s3://.
 
-_DICOM = ["pydicom>=3.0"]  # Medical images of one's own.
+_DICOM = ["pydicom>=3.0"]  # A user's medical images.
 
 # To build the site.
 _DOCS = [
@@ -35,7 +35,7 @@ _DOCS = [
     "mkdocstrings[python]>=1.0",
 ]
 
-# To execute and pair what lies in experiments/notebooks.
+# To execute and pair the notebooks in experiments/notebooks.
 _NOTEBOOKS = [
     "ipykernel>=6.29",
     "jupytext>=1.19",
@@ -43,7 +43,7 @@ _NOTEBOOKS = [
     "nbformat>=5.10",
 ]
 
-# To build the package for an index, and to check what was built.
+# To build the package for an index, and to check the result.
 _RELEASE = [
     "build>=1.3",
     "check-wheel-contents>=0.6",
@@ -55,7 +55,7 @@ _TEST = [
     *_DICOM,
     *_NOTEBOOKS,
     "coverage>=7.6",
-    "dp_accounting>=0.6.0",  # Beside which ours is tested.
+    "dp_accounting>=0.6.0",  # Tests compare ours with it.
     "flask>=3.1",  # With moto: a server that speaks S3.
     "flask-cors>=6.0",
     "hypothesis>=6.100",
@@ -105,7 +105,7 @@ setuptools.setup(
     entry_points={
         "console_scripts": ["episodic-dp = episodic_dp.__main__:main"]
     },
-    # Upper bounds stand only where a newer version was tried and failed.
+    # Upper bounds only where a newer version was tried and failed.
     install_requires=[
         "absl-py>=2.3.1",
         "array_record>=0.8.1",

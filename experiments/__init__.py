@@ -1,1 +1,1 @@
-"""Command lines: thin mains over `episodic_dp`, and their configs."""
+"""Command lines: small mains over `episodic_dp`, and their configs."""

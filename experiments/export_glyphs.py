@@ -1,16 +1,16 @@
-"""Write the built-in glyphs as a folder tree of PNG files, to try own data on.
+"""Write the built-in glyphs as a folder tree of PNG files, to test own data.
 
   python -m experiments.export_glyphs --out=DIR
 
-DIR/writer000/glyph0/drawing0.png and so on: every writer has their own glyphs.
---out must not exist yet.
+The files are DIR/writer000/glyph0/drawing0.png and so on: every writer has
+different glyphs. --out must not exist yet.
 
   python -m experiments.export_glyphs --out=DIR --layout=diagnosis --crossing=2
 
-DIR/diagnosis00/patient0000/image0.png and so on, to try classes above the units
-whose privacy is kept: every glyph stands for a diagnosis, and two drawings of
-it for the images of one patient; with --crossing=2 every patient is in two
-diagnoses.
+writes DIR/diagnosis00/patient0000/image0.png and so on, to test classes above
+the units whose privacy is kept. Every glyph represents a diagnosis, and two
+drawings of it are the images of one patient; with --crossing=2 every patient is
+in two diagnoses.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ _OUT = flags.DEFINE_string("out", None, "The folder to make.", required=True)
 _LAYOUT = flags.DEFINE_enum(
     "layout", "writer", ["writer", "diagnosis"], "The folders' meaning."
 )
-_WRITERS = flags.DEFINE_integer("writers", 1000, "How many writers.", 1)
+_WRITERS = flags.DEFINE_integer("writers", 1000, "Number of writers.", 1)
 _DRAWINGS = flags.DEFINE_integer("drawings", 4, "Drawings of each glyph.", 1)
 _PATIENTS = flags.DEFINE_integer("patients", 120, "Patients of each.", 1)
 _CROSSING = flags.DEFINE_integer(
@@ -48,7 +48,7 @@ def by_writer(row: int) -> str:
 def by_diagnosis(row: int) -> str:
   """Return the place of a drawing in the second layout.
 
-  Patients of the first diagnoses, --crossing of them, are the same, and so on.
+  Each --crossing diagnoses in turn have the same patients.
   """
   unit, image = divmod(row, _IMAGES)
   diagnosis, patient = divmod(unit, _PATIENTS.value)
@@ -65,7 +65,7 @@ def main(_: Sequence[str]) -> None:
   place = by_writer
   writers, glyphs, drawings = _WRITERS.value, _GLYPHS, _DRAWINGS.value
   if _LAYOUT.value == "diagnosis":
-    # One glyph of every writer, drawn as often as there are images of it.
+    # One glyph of every writer, with one drawing for each of its images.
     place = by_diagnosis
     writers, glyphs, drawings = _DIAGNOSES, 1, _IMAGES * _PATIENTS.value
   out = pathlib.Path(_OUT.value)

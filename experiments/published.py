@@ -1,7 +1,8 @@
 """Table 3 of "Meta-Learning with Differential Privacy" ([M]), and its epsilon.
 
-[M] claims (1.5, 1e-6) for a task by the moments accountant, which assumes tasks
-drawn by Poisson; its Algorithm 1 draws a random subset of fixed size.
+[M] claims (1.5, 1e-6) for a task by the moments accountant, which assumes
+Poisson sampling of tasks; its Algorithm 1 samples a random subset of fixed
+size.
 """
 
 from collections.abc import Mapping
@@ -47,8 +48,9 @@ def epsilon(data: str, *, poisson: bool) -> float:
 
   Args:
     data: name of the data set.
-    poisson: whether tasks are drawn by Poisson, or, as the paper's algorithm
-      draws them, without replacement.
+    poisson: whether tasks are sampled by Poisson; otherwise without
+    replacement,
+      as in the paper's algorithm.
   """
   tasks = _TASKS[data]
   stage = plan.Poisson(LOT / tasks) if poisson else plan.FixedSize(LOT)

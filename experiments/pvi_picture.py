@@ -20,7 +20,7 @@ _DAMPING, _SHOWN = 0.4, (1, 2, 6)
 
 @plotting.styled
 def convergence() -> plotting.Figure:
-  """Draw three clients, each with a part of a line, and the server.
+  """Plot three clients, each with a part of a line, and the server.
 
   Each panel shows (offset, slope) after some damped rounds, as ellipses of two
   standard deviations: the posterior, each client's factor times the prior, and

@@ -1,38 +1,38 @@
-"""Make a table or figure: train its runs, measure them, compare them.
+"""Make a table or figure: train its runs, measure and compare them.
 
   python -m experiments.reproduce --target=learners --scale=cpu \\
       --workdir=DIR --data_dir=DATA
 
 Targets: table3 (DP-MAML's Table 3, every cell), learners (every learner,
-private and not, at one budget), budget (how to spend it best), guideline (the
-paper's choice of noise and clipping beside ours), mnist_writers (the price of
-privacy for 539 people, at several budgets); the training figures of [M],
-DP-MAML: figure4 (gradient norms), figure6a, figure6b, figure6c and figure10
-(accuracy over clipping, noise and tasks a step), figure7, figure9 and figure11
-(epochs, losses and budgets of three trainings), figure13_shots (sample level)
-and figure13_starts (five initialisations), which share the runs of their common
-points in one --workdir; on data that are built in, each in minutes on two cores
-at --scale=cpu: glyphs (the run of `make train`) and sinusoid (regression, the
-smallest example), each with and without privacy; pvi_adult (private partitioned
-variational inference on UCI Adult, three splits and budgets); stages (training
-in two and three stages, every level with its guarantee); and without training
+private and not, at one budget), budget (ways to spend it), guideline (the
+paper's choice of noise and clipping, and ours), mnist_writers (the price of
+privacy for 539 people, at several budgets). Training figures of [M], DP-MAML:
+figure4 (gradient norms), figure6a, figure6b, figure6c and figure10 (accuracy
+over clipping, noise and tasks a step), figure7, figure9 and figure11 (epochs,
+losses and budgets of three trainings), figure13_shots (sample level) and
+figure13_starts (five initialisations); in one --workdir they share runs of
+equal settings. On built-in data, each in minutes on two cores at --scale=cpu:
+glyphs (the run of `make train`) and sinusoid (regression, the smallest
+example), each with and without privacy. pvi_adult (private partitioned
+variational inference on UCI Adult, three splits and budgets). stages (training
+in two and three stages, every level with its guarantee). Without training:
 table4 (the time of a task, private and not), figure12 (delta over the number of
 tasks), amplification (the theorem on sampling in stages, as printed and as
-corrected) and audited_plans (measured epsilon beside the claimed one). --help
-names all.
+corrected) and audited_plans (measured and claimed epsilon). --help lists all
+names.
 
 Scales: smoke (built-in data, seconds, learns nothing), cpu (narrow networks,
 an hour or so on two cores) and full (the papers' size, for an accelerator).
 
-A finished run is not done again and an interrupted one resumes from its last
+A finished run is not repeated, and an interrupted one resumes from its last
 checkpoint. --only=NAME,NAME trains some of the runs, so that several processes
-share the work in one --workdir; the table and the picture show what is finished
-there. It leaves DIR/TARGET.json, .md and .png (in --out where that is given).
+share the work in one --workdir; the table and the picture show the finished
+runs. The results are DIR/TARGET.json, .md and .png (in --out if it is given).
 
   python -m experiments.reproduce --write
 
-makes the pages of experiments/results again from the JSON files there, trains
-nothing and reads no data; --out takes another folder.
+makes the pages of experiments/results again from the JSON files there. It
+trains nothing and reads no data; --out selects another folder.
 """
 
 from collections.abc import Sequence
@@ -70,16 +70,16 @@ def main(
     data_dir: str | None = None,
     download: bool = False,
 ) -> None:
-  """Train what is not finished, and report what is.
+  """Train the unfinished runs, and report the finished ones.
 
   Args:
-    target: of `targets.NAMES`.
-    scale: of `targets.SCALES`.
+    target: one of `targets.NAMES`.
+    scale: one of `targets.SCALES`.
     workdir: folder of the runs.
     only: names of the runs to train; all if empty.
     out: folder of the results; None for workdir.
     data_dir: folder of the data sets that are not built in.
-    download: fetch what data_dir does not have.
+    download: whether to fetch files that data_dir lacks.
 
   Raises:
     ValueError, RunError: a wrong name, or a folder of other runs.
@@ -96,7 +96,7 @@ def main(
     )
   backends.use_all_cores()
   devices.log_devices()
-  # Folders of another scale or version are found before anything is trained.
+  # Folders of another scale or version are found before any training.
   done = {run.name: runs_lib.load(run, workdir) for run in runs}
   shared = runs_lib.Shared()
   for number, run in enumerate(runs):
@@ -172,7 +172,7 @@ if __name__ == "__main__":
       "data_dir", None, "Folder of the data sets that are not built in."
   )
   _download = flags.DEFINE_bool(
-      "download", False, "Fetch the data files that --data_dir does not have."
+      "download", False, "Fetch the data files that --data_dir lacks."
   )
   _list = flags.DEFINE_bool("list", False, "Print each run's command only.")
   _write = flags.DEFINE_bool(

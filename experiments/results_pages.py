@@ -2,9 +2,9 @@
 
   python -m experiments.reproduce --write
 
-Every JSON file of a target becomes a page; README.md has the one table to read
-first, and a line for each page. No number is written by hand: it is computed
-from the JSON, or by the accountant.
+Every JSON file of a target becomes a page. README.md has the main table and a
+line for each page. No number is written by hand: each is computed from the
+JSON, or by the accountant.
 """
 
 from collections.abc import Mapping
@@ -60,7 +60,7 @@ def read(folder: str | os.PathLike = FOLDER) -> dict[str, dict[str, Any]]:
 
 
 def pages(folder: str | os.PathLike = FOLDER) -> dict[str, str]:
-  """Return file name -> text of every page, as they should be."""
+  """Return file name -> correct text of every page."""
   stored = read(folder)
   made, titles = {}, {}
   for name, found in stored.items():
@@ -70,7 +70,7 @@ def pages(folder: str | os.PathLike = FOLDER) -> dict[str, str]:
       titles[name] = finding(target, found) or f"{target.title}."
     elif name == "audit":
       made["audit.md"] = _audit(found)
-      titles[name] = "Measured epsilon beside the claimed one."
+      titles[name] = "Measured and claimed epsilon."
     elif name == membership_attack.NAME:
       text = membership_attack.page(found, found["command"])
       made[f"{name}.md"] = f"{text}\n{_how(found)}\n"
@@ -84,7 +84,7 @@ def page(target: Any, stored: Mapping[str, Any]) -> str:
 
   Args:
     target: a `panels.Target`.
-    stored: what its JSON holds.
+    stored: the content of its JSON file.
   """
   found = finding(target, stored)
   parts = [
@@ -100,7 +100,7 @@ def page(target: Any, stored: Mapping[str, Any]) -> str:
 
 
 def finding(target: Any, stored: Mapping[str, Any]) -> str:
-  """Return the sentence with the numbers that matter, "" where none is made."""
+  """Return a sentence with the main numbers, or ""."""
   return target.finding(stored["runs"]) if target.finding else ""
 
 
@@ -137,12 +137,12 @@ def picture(target: Any, outcomes: Mapping[str, Any]) -> plotting.Figure:
 
 def _audit(result: dict[str, Any]) -> str:
   return f"""\
-# Measured epsilon beside the claimed one
+# Measured and claimed epsilon
 
 An attacker who knows all but one record distinguishes runs with it from runs
 without it; `episodic_dp/auditing/bounds.py` describes the confidence, and
-`canaries.py` the record. A sound claim is never below the measured value; it
-may be far above, where the runs are too few to know rates as precisely as a
+`canaries.py` the record. A sound claim is never below the measured value. It
+may be far above if the runs are too few to measure rates as precisely as a
 small ε needs.
 
 ```
@@ -151,7 +151,7 @@ small ε needs.
 
 ![claimed against measured over the steps](audit.png)
 
-More plans, sound ones of every kind: `python -m experiments.reproduce
+More sound plans: `python -m experiments.reproduce
 --target=audited_plans --scale=cpu --workdir=DIR`.
 
 {_how(result)}
@@ -171,9 +171,10 @@ _HEADER = (
 _TEXT = """\
 # Results
 
-The accuracies of "Meta-Learning with Differential Privacy" (DP-MAML, Table 3)
-beside those of this library, on new classes, in percent, the comparison least
-in our favour first. Every page here is made from the JSON file of its name by
+The table compares the accuracies of "Meta-Learning with Differential Privacy"
+(DP-MAML, Table 3) with those of this library, on new classes, in percent. The
+comparison least favourable to this library comes first. Every page here is made
+from the JSON file of its name by
 
 ```sh
 python -m experiments.reproduce --write
@@ -184,18 +185,19 @@ python -m experiments.reproduce --write
 ε is that of a participant, who owns a task, at δ = 1e-6. *Claimed* is the
 paper's own statement for its run. *True* is the ε that is proved here for the
 sampler that ran: a random subset of fixed size a step in the paper's Algorithm
-1, Poisson sampling in ours. With as many tasks a step by Poisson the published
-settings would spend {omniglot} (Omniglot) and {mini_imagenet} (mini-ImageNet).
-Widths, queries, tasks and steps differ from the published ones; the page of a
-row says how, and how they were chosen. Where our run without privacy saw fewer
-tasks than the private one, which the page says too, their distance is less than
-the price of privacy. *Untrained* is our network before its first step.
+1, Poisson sampling in ours. With the same number of tasks a step by Poisson the
+published settings would spend {omniglot} (Omniglot) and {mini_imagenet}
+(mini-ImageNet). Widths, queries, tasks and steps differ from the published
+ones; the page of a row describes them, and how they were chosen. If our run
+without privacy used fewer tasks than the private one, which the page says too,
+their difference is less than the price of privacy. *Untrained* is our network
+before its first step.
 
 ## All pages
 
 {pages}
 
-The errors in print are in the
+The printed errors are in the
 [errata](../../episodic_dp/accounting/README.md#10-errata), times are in
 [benchmarks](../benchmarks/README.md), and the result of `make train` is in
 the [README](../../README.md).
@@ -208,7 +210,7 @@ def first_page(
   """Return README.md.
 
   Args:
-    rows: cells of Table 3 as table3.json has them.
+    rows: cells of Table 3 from table3.json.
     titles: name of a page -> one line.
   """
   table, cell = published.TABLE3, published.cell
@@ -231,7 +233,7 @@ def first_page(
 
 
 def _line(row: Mapping[str, Any], rows: list[dict[str, Any]]) -> list[str]:
-  """Return a private row beside the published ones and ours without privacy."""
+  """Return a private row with the published one and ours without privacy."""
   cell = published.cell(row)
   plain, private = published.TABLE3[cell]
   alike = ("data", "way", "shot", "learner", "clipping", "query")

@@ -1,10 +1,10 @@
-"""Runs that are compared: each trained in its folder, then measured.
+"""Runs of a comparison: each is trained in its folder, then measured.
 
 The engine of `experiments.reproduce`. A run is a preset with arguments and
-overrides, so that it is also a command line of `episodic-dp train`. A finished
-run is not done again, and an interrupted one resumes from its last checkpoint.
-Its outcome says which code, configuration and statement it rests on, so that a
-reader can repeat it.
+overrides, so it is also a command line of `episodic-dp train`. A finished run
+is not repeated, and an interrupted one resumes from its last checkpoint. Its
+outcome records code, configuration and statement, so that a reader can repeat
+it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +39,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 _DIAGNOSTICS = (
     "private/loss", "private/norm", "private/clipped", "private/clip_norm",
 )
-_LONG = 500  # Characters of a hierarchy's sizes that are still written out.
+_LONG = 500  # Longest text of a hierarchy's sizes that is written in full.
 
 
 class Interrupted(Exception):
@@ -47,7 +47,7 @@ class Interrupted(Exception):
 
 
 def check_done(stopped: str) -> None:
-  """Raise `Interrupted` unless a training came to its end."""
+  """Raise `Interrupted` unless a training reached its end."""
   if stopped not in ("done", "budget"):
     raise Interrupted(stopped)
 
@@ -57,13 +57,13 @@ class Run:
   """One training run of a comparison.
 
   Attributes:
-    name: of its folder.
-    config: the name of a preset.
+    name: name of its folder.
+    config: name of a preset.
     arguments: text after the colon.
     overrides: "optimizer.rate" -> value, set in the config.
     labels: its differences from the other runs, for tables.
     program: the command of `episodic-dp` that does the same.
-    shots: images of a class that it is tested with, beside those of its config.
+    shots: numbers of test images of a class, in addition to its config's.
     controls: whether an ensemble of untrained networks is tested too.
   """
 
@@ -87,7 +87,7 @@ class Run:
 
   @property
   def generated(self) -> bool:
-    """Say whether its data are generated, not read from a folder."""
+    """Return whether its data are generated, not read from a folder."""
     return self.load().get("data", {}).get("name") in data.GENERATED
 
   def command(self) -> str:
@@ -115,8 +115,8 @@ class Computed(Run):
   """A part of a target that is computed or timed by its own code.
 
   Attributes:
-    target: whose.
-    scale: at which; another one gives another outcome.
+    target: name of the target.
+    scale: its scale; each scale has a separate outcome.
   """
 
   config: str = ""
@@ -133,13 +133,13 @@ class Computed(Run):
 
 
 class Shared:
-  """Objects that several runs have in common: loaded and compiled once."""
+  """Objects that several runs share: loaded and compiled once."""
 
   def __init__(self) -> None:
     self._made: dict[str, Any] = {}
 
   def made(self, name: str, make: Callable[[], Any]) -> Any:
-    """Return what an earlier call of this name made, or make it."""
+    """Return the object of this name, made on the first call."""
     if name not in self._made:
       self._made[name] = make()
     return self._made[name]
@@ -175,14 +175,14 @@ def finish(
 
   Args:
     run: its description.
-    folder: of all runs; this one takes FOLDER/NAME.
-    shared: what earlier runs have loaded and compiled.
+    folder: folder of all runs; this one uses FOLDER/NAME.
+    shared: objects that earlier runs have loaded and compiled.
     data_dir: folder of the data sets that are not built in.
-    download: fetch what data_dir does not have.
+    download: whether to fetch files that data_dir lacks.
 
   Returns:
     Its outcome, JSON-able: "labels", "command", "steps", "noise_multiplier",
-    "seconds" and "cpu_seconds" of training (null where it took more than one
+    "seconds" and "cpu_seconds" of training (null if it took more than one
     process), "accuracy" (or "squared_error"): {"untrained", "single",
     "ensemble"}, each with its score on every task (`evaluation.decode_scores`),
     for further shots the same in "tests": {shot: ...},
@@ -190,7 +190,7 @@ def finish(
     "code", and the fields of `provenance`.
 
   Raises:
-    Interrupted: a signal came; the same call resumes.
+    Interrupted: a signal arrived; the same call resumes.
     RunError: the folder holds another run.
   """
   workdir = pathlib.Path(folder) / run.name
@@ -267,7 +267,7 @@ def load(run: Run, folder: str | os.PathLike) -> dict[str, Any] | None:
 
 @functools.cache
 def code() -> str:
-  """Return the commit of this tree, "-dirty" where tracked files changed.
+  """Return the commit of this tree, "-dirty" if tracked files changed.
 
   Outside a repository it is the version of the library.
   """
@@ -282,22 +282,22 @@ def code() -> str:
 
 
 def provenance(workdir: str | os.PathLike, score: str) -> dict[str, Any]:
-  """Return what a finished run leaves next to its scores.
+  """Return what a finished run records next to its scores.
 
   Args:
     workdir: its folder.
-    score: the name of what is validated, "accuracy" say.
+    score: the name of the validated score, such as "accuracy".
 
   Returns:
-    "config", where long sizes of ragged data are their digest; "validation":
+    "config", with a digest for long sizes of ragged data; "validation":
     {"steps", "values", "low", "high"} of the public validation tasks;
-    "statement", the digest of its guarantee.json; and where the run asked for
+    "statement", the digest of its guarantee.json; and, if the run requested
     private diagnostics, which no guarantee covers, "diagnostics": {"loss",
     "norm", "clipped", "clip_norm"} of every step.
   """
   folder = pathlib.Path(workdir)
   name = f"validation_{score}"
-  # Without step 0, which the first outcomes do not have and costs nothing.
+  # Without step 0, which the first outcomes lack and which costs nothing.
   lines = [
       line for line in metrics.read(folder / metrics.FILE)
       if name in line and line["step"]

@@ -4,12 +4,12 @@
 
 The start `glyphs` is a Conv4 of width 32 without a head, for grey images. It is
 trained as a prototypical network on characters of random strokes
-(`data.glyphs.characters`), each drawn by another hand. No image of the world is
-used, so that it is public whatever the private data are. The seed is fixed: the
-same platform makes the same bits, in four minutes of one core.
+(`data.glyphs.characters`), each by a different hand. No real image is used, so
+it is public whatever the private data are. The seed is fixed: the same platform
+makes the same bits, in four minutes of one core.
 
-Chosen by validation classes of Omniglot and validation writers of MNIST among
-two generators of strokes, at one setting each.
+It was chosen from two generators of strokes, at one setting each, by validation
+classes of Omniglot and validation writers of MNIST.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ from episodic_dp.sampling import episodes
 
 WIDTH = 32
 _WAY, _SHOT, _QUERY = 10, 1, 2
-_TASKS = 4  # Of a step.
+_TASKS = 4  # In a step.
 _RATE = 2e-3
 
 _STEPS = flags.DEFINE_integer("steps", 4000, "Steps of training.", 1)
@@ -42,7 +42,7 @@ def train(steps: int) -> Any:
   """Train a prototypical network on generated tasks; return its weights.
 
   Args:
-    steps: of Adam, whose rate falls to zero as a cosine.
+    steps: number of steps of Adam, whose rate falls to zero as a cosine.
   """
   network = models.conv4(way=None, width=WIDTH, input_shape=_SHAPE)
   learner = learners.ProtoNet(network, way=_WAY, scale=1 / WIDTH)

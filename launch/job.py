@@ -8,7 +8,7 @@ import re
 import shlex
 
 REQUEUE = 75  # The exit status of a run that the same command resumes.
-MOST_DEVICES = 8  # As `episodic_dp.backends` takes of a CPU.
+MOST_DEVICES = 8  # As `episodic_dp.backends` uses on a CPU.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -16,9 +16,9 @@ class Run:
   """One run of a job.
 
   Attributes:
-    name: of its folder in a sweep; "" for the only run of a job.
+    name: name of its folder in a sweep; "" for the only run of a job.
     command: the command of `episodic-dp` and its arguments, without those that
-      tell a process its number.
+      number a process.
   """
 
   name: str
@@ -30,7 +30,7 @@ class Job:
   """Runs that are launched together.
 
   Attributes:
-    name: in the list of a cluster's jobs.
+    name: name in the cluster's list of jobs.
     runs: one, or those of a sweep.
     workdir: of the run, or the folder of a sweep's work directories.
   """
@@ -41,7 +41,7 @@ class Job:
 
 
 def of_command(command: Sequence[str], sweeps: Sequence[str]) -> Job:
-  """Describe the job of a command, which is not read but for --workdir.
+  """Describe the job of a command, of which only --workdir is read.
 
   Args:
     command: "train", "--config=glyphs", "--workdir=runs/mine", ...
@@ -66,7 +66,7 @@ def of_command(command: Sequence[str], sweeps: Sequence[str]) -> Job:
   runs = []
   for values in itertools.product(*(choices for _, choices in fields)):
     chosen = {field: value for (field, _), value in zip(fields, values)}
-    # Seeds are keys: a run with another seed draws another secret key.
+    # Seeds are keys: a run with another seed has another secret key.
     name = ",".join(
         f"{'key' if field == 'config.seed' else field.rpartition('.')[2]}"
         f"={value}"
@@ -97,7 +97,7 @@ def _field(text: str) -> tuple[str, list[str]]:
 
 
 def quoted(word: str) -> str:
-  """Quote a word for a shell; one with a comma too, which shellcheck asks."""
+  """Quote a word for a shell; also words with a comma, for shellcheck."""
   found = shlex.quote(word)
   return f"'{word}'" if found == word and "," in word else found
 

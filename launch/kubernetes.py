@@ -1,7 +1,7 @@
 """Kubernetes: an Indexed Job with a headless Service, as plain values.
 
-A pod is a process. The first pod's name, which a headless Service makes an
-address, and the index of each are enough for them to find one another.
+A pod is a process. A headless Service gives the first pod's name an address.
+With it and with their indices the pods find one another.
 """
 
 import shutil
@@ -14,8 +14,8 @@ from launch import job as job_lib
 
 MOUNT = "/runs"  # Of the claim, in the pods.
 _PORT = 8476
-_USER = 1000  # Of the container, see Containerfile.
-_RESTARTS = 3  # Of each pod, after one was killed.
+_USER = 1000  # Of the container; see Containerfile.
+_RESTARTS = 3  # Of each pod after it was killed.
 _Manifest = dict[str, Any]
 
 
@@ -29,7 +29,7 @@ def render(job: job_lib.Job, values: Any) -> str:
 
 
 def manifests(name: str, run: job_lib.Run, values: Any) -> list[_Manifest]:
-  """Return a Job of one run, and a Service where pods meet."""
+  """Return a Job of one run, and a Service to connect pods."""
   metadata: _Manifest = {
       "name": name,
       "labels": {"app.kubernetes.io/name": "episodic-dp"},
@@ -74,8 +74,8 @@ def _job_spec(name: str, run: job_lib.Run, values: Any) -> _Manifest:
       "parallelism": values.processes,
       "backoffLimit": _RESTARTS * values.processes,
       "podFailurePolicy": {
-          # A drained node, and a run that asks to be resumed, are no failures:
-          # the pod is made anew. An error is one again.
+          # A drained node, and a run that asks to be resumed, are not failures:
+          # the pod is created again. An error is a failure.
           "rules": [
               drained, on_exit("Ignore", job_lib.REQUEUE), on_exit("FailJob", 1)
           ]
@@ -98,7 +98,7 @@ def _pod_spec(name: str, run: job_lib.Run, values: Any) -> _Manifest:
       devices = str(min(values.cpus, job_lib.MOST_DEVICES))
       environment = [{"name": "JAX_NUM_CPU_DEVICES", "value": devices}]
   claim = {"persistentVolumeClaim": {"claimName": values.claim}}
-  # NCCL takes more shared memory than the 64 MiB of a container.
+  # NCCL needs more shared memory than the 64 MiB of a container.
   shared = {"emptyDir": {"medium": "Memory"}}
   return {
       "restartPolicy": "Never",
@@ -108,10 +108,10 @@ def _pod_spec(name: str, run: job_lib.Run, values: Any) -> _Manifest:
           "runAsUser": _USER,
           "runAsGroup": _USER,
           "fsGroup": _USER,
-          # Or each start would let the group read the key in private/.
+          # Otherwise each start would let the group read the key in private/.
           "fsGroupChangePolicy": "OnRootMismatch",
       },
-      # Nothing asks Kubernetes for anything.
+      # No pod needs Kubernetes' interface.
       "automountServiceAccountToken": False,
       "subdomain": name,
       "volumes": [
@@ -135,7 +135,7 @@ def _pod_spec(name: str, run: job_lib.Run, values: Any) -> _Manifest:
 
 
 def launch(job: job_lib.Job, values: Any) -> int:
-  """Create the objects; a job of the same name is not touched.
+  """Create the objects; an existing job of the same name is not changed.
 
   Raises:
     ValueError: there is no kubectl.

@@ -3,8 +3,8 @@
   python launch/launch.py --target=local|slurm|tpu|kubernetes \\
       [--flag=value ...] -- train --config=NAME --workdir=DIR [--flag=value ...]
 
-The command of `episodic-dp` behind the lone -- is the same for every target;
-the launcher tells each process its number. --dry_run prints what would run or
+The command of `episodic-dp` after the separate -- is the same for every target;
+the launcher gives each process its number. --dry_run prints what would run or
 be applied, and does nothing.
 
 Two processes on this machine, each with half of the cores:
@@ -20,22 +20,22 @@ A TPU VM pod, with the container of launch/Containerfile:
       --accelerator_type=v5litepod-16 --spot --image=HOST/PROJECT/NAME:tpu -- \\
       train --config=glyphs --workdir=/runs/glyphs
 
-Kubernetes, two pods of eight GPUs, and a volume claim that is called runs:
+Kubernetes, two pods of eight GPUs, and a volume claim named runs:
   python launch/launch.py --target=kubernetes --processes=2 --gpus=8 \\
       --image=HOST/NAME:cuda --claim=runs -- \\
       train --config=glyphs --workdir=/runs/glyphs
 
 A sweep, three values with two secret keys each: on SLURM one job array, on
-Kubernetes a job each, else one run after the other:
+Kubernetes one job for each, otherwise the runs in sequence:
   python launch/launch.py --target=slurm --sweep=config.seed=0,1 \\
       --sweep=config.mechanism.noise_multiplier=1,2,4 -- \\
       train --config=glyphs --workdir=/shared/runs/noise
 
-When one process dies the others are stopped. A run that was stopped (exit
-status 75: pre-empted, out of time, a process lost) resumes from its last
-checkpoint by the same command; SLURM, Kubernetes and the script of a TPU VM
-start it again. The secret key is drawn by the first process and sent to the
-others by themselves: no launcher knows it. docs/clusters.md says more.
+If one process dies the others are stopped. A stopped run (exit status 75:
+pre-empted, out of time, a process lost) resumes from its last checkpoint by the
+same command; SLURM, Kubernetes and the script of a TPU VM start it again. The
+first process makes the secret key and sends it to the others; no launcher knows
+it. See docs/clusters.md.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ import pathlib
 import sys
 
 if __name__ == "__main__":
-  # A script's own folder comes first, where this file would be the package.
+  # Otherwise a script's own folder comes first, with this file as the package.
   sys.path[0] = str(pathlib.Path(__file__).resolve().parent.parent)
 
 from absl import flags
@@ -81,7 +81,7 @@ def define_flags() -> flags.FlagValues:
       flag_values=values,
   )
   for name, whole, text in (
-      ("processes", 1, "processes that train a run together, in all."),
+      ("processes", 1, "number of processes that train a run together."),
       ("nodes", 1, "slurm: machines."),
       ("cpus", 4, "slurm, kubernetes: cores of each process."),
   ):
@@ -97,11 +97,11 @@ def define_flags() -> flags.FlagValues:
       ("claim", None, f"kubernetes: a volume, at {kubernetes.MOUNT}."),
       ("tpu", None, "tpu: the name of the TPU VM."),
       ("zone", None, "tpu: of the TPU VM."),
-      ("accelerator_type", None, "tpu: makes the TPU VM if it is not there."),
+      ("accelerator_type", None, "tpu: creates the TPU VM if it is missing."),
   ):
     flags.DEFINE_string(name, default, text, flag_values=values)
   flags.DEFINE_bool(
-      "spot", False, "tpu: one that may be taken away; it is made again.",
+      "spot", False, "tpu: a pre-emptible VM; it is created again if lost.",
       flag_values=values,
   )
   flags.DEFINE_multi_string(
@@ -112,7 +112,7 @@ def define_flags() -> flags.FlagValues:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-  """Launch the command behind the --; return the exit status.
+  """Launch the command after the --; return the exit status.
 
   Args:
     argv: the program and its arguments; None for those of the process.

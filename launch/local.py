@@ -23,7 +23,7 @@ def commands(run: job_lib.Run, values: Any, port: int) -> list[list[str]]:
   Args:
     run: the run.
     values: the launcher's flags.
-    port: where the first process listens.
+    port: port of the first process.
   """
   train = [sys.executable, "-m", "episodic_dp", *run.command]
   if values.processes == 1:
@@ -40,7 +40,7 @@ def commands(run: job_lib.Run, values: Any, port: int) -> list[list[str]]:
 
 
 def environment(values: Any, number: int) -> dict[str, str]:
-  """Return variables that share cores or GPUs out among processes."""
+  """Return variables that divide cores or GPUs among processes."""
   if values.processes == 1:
     return {}
   if values.gpus:
@@ -62,14 +62,14 @@ def render(job: job_lib.Job, values: Any) -> str:
 
 
 def free_port() -> int:
-  """Return a port that nobody listens on at the moment."""
+  """Return a port that is free at the moment."""
   with socket.socket() as s:
     s.bind(("localhost", 0))
     return s.getsockname()[1]
 
 
 def launch(job: job_lib.Job, values: Any) -> int:
-  """Train the runs one after the other, until one fails.
+  """Train the runs in sequence, until one fails.
 
   Returns:
     The exit status of the last run.
@@ -95,11 +95,11 @@ def launch(job: job_lib.Job, values: Any) -> int:
 def attend(children: Sequence[subprocess.Popen]) -> int:
   """Wait for processes that belong together.
 
-  Signals to the launcher are handed on. When one process ends with anything but
-  0, the others are told to stop, and killed some time later.
+  Signals to the launcher are forwarded. If one process ends with a status other
+  than 0, the others are stopped, and killed some time later.
 
   Returns:
-    0; the status of a process with an error; 130 after Ctrl-C; or 75, with
+    0; the status of a process with an error; 130 after Ctrl-C; or 75, after
     which the same command resumes the run.
   """
 
@@ -124,7 +124,7 @@ def attend(children: Sequence[subprocess.Popen]) -> int:
         forward(signal.SIGKILL, None)
       time.sleep(0.05)
   finally:
-    for child in children:  # None is left behind, by a bug neither.
+    for child in children:  # None is left running, even after a bug.
       child.kill()
     for number, handler in before.items():
       signal.signal(number, handler)

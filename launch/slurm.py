@@ -1,6 +1,6 @@
 """SLURM: one batch script, which requeues itself; a sweep is a job array.
 
-`srun` starts the processes, and JAX learns from its variables their numbers.
+`srun` starts the processes, and JAX reads their numbers from its variables.
 """
 
 import os

@@ -1,8 +1,8 @@
 """A TPU VM pod: one container on each of its workers, by gcloud and SSH.
 
-JAX learns from the machines' metadata the number of each worker. The folder
-/runs of the containers is on the disk of the worker, and stays as long as the
-TPU VM: the secret key of a run belongs there (--key_file=/runs/NAME).
+JAX reads the number of each worker from the machines' metadata. The folder
+/runs of the containers is on the disk of the worker, and lasts as long as the
+TPU VM: put the secret key of a run there (--key_file=/runs/NAME).
 """
 
 import pathlib

@@ -1,1 +1,1 @@
-"""The documentation site: what `mkdocs.yml` needs beyond MkDocs."""
+"""The documentation site: extensions that `mkdocs.yml` uses."""

@@ -1,9 +1,8 @@
-"""Take pages into the site by their paths in the repository.
+"""Add pages to the site by their paths in the repository.
 
-MkDocs reads one folder. Here README.md, the proof next to the accountant, the
-pages of results and others are where readers of the code look for them. Every
-page of the site has its path in the repository as its name, so that its links
-are right in both places.
+MkDocs reads one folder. Here README.md, the proof, the pages of results and
+others are next to the code that they describe. Every page of the site is named
+by its path in the repository, so that its links are right in both places.
 """
 
 import pathlib

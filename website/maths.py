@@ -9,12 +9,12 @@ from latex2mathml import converter
 import markdown
 from markdown import inlinepatterns
 
-# As code hosts have it: no blank inside the signs, no digit behind them.
+# As on code hosts: no blank inside the signs, and no digit after them.
 _INLINE = r"(?<![\\$\w])\$(?![\s$])((?:\\.|[^\\$])+?)(?<!\s)\$(?![\d$])"
 
 
 def fence(source: str, *options: Any, **others: Any) -> str:
-  """Return a formula of its own, for a fence of pymdownx.superfences."""
+  """Return a displayed formula, for a fence of pymdownx.superfences."""
   numbered = source.strip().replace(r"\tag", r"\qquad \tag")
   return f'<div class="maths">{converter.convert(numbered, "block")}</div>'
 

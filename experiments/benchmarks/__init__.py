@@ -1,1 +1,1 @@
-"""Benchmarks beside their targets: cases of one harness."""
+"""Benchmarks with their targets: cases of one harness."""

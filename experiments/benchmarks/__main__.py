@@ -1,12 +1,12 @@
-r"""Run benchmarks, and write their numbers beside their targets.
+r"""Run benchmarks, and write their numbers next to their targets.
 
   python -m experiments.benchmarks --list
   python -m experiments.benchmarks --run=all --out=DIR
   python -m experiments.benchmarks --run=overhead,sampling --smoke --out=DIR
   python -m experiments.benchmarks --write
 
-Each writes DIR/NAME.json, in its own process where there are several. --write
-fills the table of README.md from the JSON files in this folder (--out of the
+Each writes DIR/NAME.json; several run in separate processes. --write fills the
+table of README.md from the JSON files in this folder (use it as --out of the
 runs that count).
 """
 
@@ -35,9 +35,10 @@ class Benchmark(NamedTuple):
   Attributes:
     function: "MODULE.FUNCTION" of this folder, options -> `harness.Found`.
     about: the measured quantity, in a few words.
-    repeats: turns of every case; 1 where it is only tried.
-    cores: whether it takes every core of a CPU for a device, as training does;
-      otherwise one device's products use all cores.
+    repeats: turns of every case; 1 for a trial.
+    cores: whether every core of a CPU is a device, as in training; otherwise
+    one
+      device uses all cores.
   """
 
   function: str
@@ -49,12 +50,12 @@ class Benchmark(NamedTuple):
 BENCHMARKS = {
     "accounting": Benchmark(
         "accountant_queries.measure",
-        "the accountant's time and tightness, beside dp_accounting's",
+        "the accountant's time and tightness, compared with dp_accounting's",
         repeats=5,
     ),
     "meta_step": Benchmark(
         "steps.meta_step",
-        "the meta-step beside PyTorch loops and the floor; on an accelerator"
+        "the meta-step, PyTorch loops and the floor; on an accelerator also"
         " which microbatch and precision is fastest",
         repeats=5,
         cores=True,
@@ -64,18 +65,18 @@ BENCHMARKS = {
     ),
     "peers": Benchmark(
         "steps.jax_privacy",
-        "the private step beside one built on jax_privacy",
+        "the private step compared with one built on jax_privacy",
         repeats=9,
         cores=True,
     ),
     "sample_level": Benchmark(
         "steps.sample_level",
-        "clipping every example beside clipping every task",
+        "clipping every example compared with clipping every task",
         repeats=9,
     ),
     "sampling": Benchmark(
         "steps.sampling",
-        "the sampler's share of a step, and its cost against the population",
+        "the sampler's share of a step, and its cost by population size",
         repeats=9,
     ),
 }
@@ -96,8 +97,8 @@ def measure(name: str, *, smoke: bool) -> dict[str, Any]:
   loaded = importlib.import_module(f"experiments.benchmarks.{module}")
   began, load = time.perf_counter(), os.getloadavg()[0]
   found = getattr(loaded, function)(options)
-  # Afterwards: to describe devices is to take them, and some benchmarks
-  # measure in other processes.
+  # Last, because describing devices claims them, and some benchmarks measure in
+  # other processes.
   described = harness.describe() | {
       "load": round(load, 2),
       "load_after": round(os.getloadavg()[0], 2),
@@ -111,7 +112,7 @@ def measure(name: str, *, smoke: bool) -> dict[str, Any]:
 
 
 def run_all(names: Sequence[str], out: pathlib.Path, *, smoke: bool) -> None:
-  """Run benchmarks in a process each, whichever of them fail."""
+  """Run benchmarks in separate processes, even if some fail."""
   failed = []
   command = [sys.executable, "-m", "experiments.benchmarks", f"--out={out}"]
   for name in names:
@@ -126,10 +127,10 @@ def run_all(names: Sequence[str], out: pathlib.Path, *, smoke: bool) -> None:
 
 
 def define_flags() -> None:
-  """Define the flags of the command, not of those who import it."""
+  """Define the flags of the command, not of its importers."""
   flags.DEFINE_list("run", [], "Names of benchmarks, or all.")
-  flags.DEFINE_bool("list", False, "Name the benchmarks.")
-  flags.DEFINE_bool("smoke", False, "Tiny sizes: do they work?")
+  flags.DEFINE_bool("list", False, "List the benchmarks.")
+  flags.DEFINE_bool("smoke", False, "Tiny sizes, to test that they work.")
   flags.DEFINE_string("out", "", "Folder of the JSON files.")
   flags.DEFINE_bool("write", False, "Fill the table of README.md.")
 

@@ -1,9 +1,9 @@
-"""The accountant's time and tightness, beside dp_accounting's own.
+"""The accountant's time and tightness, compared with dp_accounting's.
 
 Setting: q = 0.004, z = 1, delta = 1e-6, 10 000 steps, Poisson tasks: 400 000
-participants, 1600 tasks a step expected. Every measurement runs in a new
-process, so that nothing is cached that a user would not have cached; the cases
-take turns. Of two valid bounds, the smaller epsilon is the tighter.
+participants, 1600 expected tasks a step. Every measurement runs in a new
+process, so that only a user's own caches are used; the cases take turns. Of two
+valid bounds, the smaller epsilon is the tighter.
 """
 
 import functools
@@ -13,7 +13,7 @@ from experiments.benchmarks import harness
 
 # Lazy imports below: a case times the import of the accountant.
 _Q, _Z, _DELTA = 0.004, 1.0, 1e-6
-# name -> text, and the milliseconds that it should take at most.
+# Name -> text, and the largest acceptable number of milliseconds.
 CASES: dict[str, tuple[str, float | None]] = {
     "import": ("import episodic_dp.accounting, without JAX", 500),
     "first": ("one guarantee, nothing cached", 1000),
@@ -79,11 +79,11 @@ def _library(steps: int, accountant: Any) -> float:
 
 
 def measure_case(case: str, steps: int) -> harness.Turn:
-  """Make one measurement, in this process; its value is an epsilon, or None.
+  """Make one measurement in this process; its value is an epsilon, or None.
 
   Args:
     case: one of `CASES`.
-    steps: of the guarantee.
+    steps: number of steps of the guarantee.
   """
   if case == "import":
     return harness.timed(_import)

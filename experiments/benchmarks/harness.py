@@ -13,11 +13,12 @@ A benchmark is a function of a module of this folder, named in `__main__`:
 
 The rows become lines of README.md, where the targets are next to the numbers.
 
-Cases take turns, another one first in each, so that a busy machine slows all
-of them; a ratio is taken inside each turn, of wall and of processor times.
+Cases take turns, starting with a different one in each turn, so that a busy
+machine slows all of them. A ratio is computed within each turn, for wall-clock
+and for processor times.
 
-Nothing is imported here that would make the import of a library look cheaper,
-NumPy and JAX among it.
+No module is imported here, such as NumPy or JAX, that would make the import of
+a library look faster.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -45,8 +46,8 @@ class Options:
   """Options of every benchmark.
 
   Attributes:
-    smoke: sizes at which it takes seconds, to see that it works; the numbers
-      mean nothing.
+    smoke: whether to use tiny sizes, which take seconds and only show that it
+      works.
     repeats: turns of every case.
   """
 
@@ -56,7 +57,7 @@ class Options:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Found:
-  """The answer of a benchmark; all of it JSON-able.
+  """The result of a benchmark; all of it JSON-able.
 
   Attributes:
     settings: the sizes that were measured.
@@ -75,8 +76,8 @@ class Turn(NamedTuple):
   """One measurement of one case.
 
   Attributes:
-    seconds: of wall-clock time.
-    cpu_seconds: of processor time, over the threads of the process.
+    seconds: wall-clock time.
+    cpu_seconds: processor time of all threads of the process.
     value: the function's result.
   """
 
@@ -91,7 +92,7 @@ def timed(
   """Run a function until its arrays are computed.
 
   Args:
-    function: without arguments.
+    function: a function without arguments.
     cpu_of: result -> seconds of processor time of other processes.
   """
   wall, cpu = time.perf_counter(), time.process_time()
@@ -102,7 +103,7 @@ def timed(
 
 
 def wait(value: Any) -> Any:
-  """Return the same value, once the JAX arrays in it are computed."""
+  """Return the same value once its JAX arrays are computed."""
   jax = sys.modules.get("jax")
   return value if jax is None else jax.block_until_ready(value)
 
@@ -110,7 +111,7 @@ def wait(value: Any) -> Any:
 def steps(
     step: Callable[[Any], tuple[Any, Any]], state: Any, count: int = 1
 ) -> Callable[[], Any]:
-  """Return a case that makes `count` steps from where it ended."""
+  """Return a case that takes `count` steps from its last state."""
 
   def advance() -> Any:
     nonlocal state
@@ -155,22 +156,22 @@ def interleaved(
     cases: name -> function to time; or one that measures itself and returns a
       `Turn`.
     options: the number of turns that count.
-    warm_up: turns before, that compile and do not count.
+    warm_up: turns before, which compile and do not count.
 
   Returns:
-    name -> its turns, without their values but for the last one's.
+    name -> its turns, with the value of the last turn only.
   """
   names = list(cases)
   found: dict[str, list[Turn]] = {name: [] for name in names}
   for turn in range(-warm_up, options.repeats):
-    # Another first in every turn: the case before may slow a case.
+    # A different case first in every turn: a case may slow the next one.
     for k in range(len(names)):
       name = names[(turn + k) % len(names)]
       one = timed(cases[name])
       if isinstance(one.value, Turn):
         one = one.value
       if turn >= 0:
-        if found[name]:  # Keep one value: it may be large.
+        if found[name]:  # Keep only one value: it may be large.
           found[name][-1] = found[name][-1]._replace(value=None)
         found[name].append(one)
       logging.info("turn %d, %s: %.4g s", turn + 1, name, one.seconds)
@@ -183,7 +184,7 @@ def summaries(
   """Return median and spread of every case.
 
   Args:
-    turns: of the cases.
+    turns: turns of the cases.
     per: units of work of one turn.
   """
   return {
@@ -203,13 +204,13 @@ def ratio(
 ) -> dict[str, Any]:
   """Return the ratio of two cases in the same turn: median and spread.
 
-  "cpu_median" is the ratio of processor times, which other work on the machine
-  disturbs less.
+  "cpu_median" is the ratio of processor times, which depend less on other work
+  on the machine.
 
   Args:
     turns: of the numerator.
     base: of the denominator.
-    scale: multiplies the ratio, where the turns did unequal work.
+    scale: factor of the ratio, if the turns did different amounts of work.
   """
   ratios = [scale * a.seconds / b.seconds for a, b in zip(turns, base)]
   work = [scale * a.cpu_seconds / b.cpu_seconds for a, b in zip(turns, base)]
@@ -236,8 +237,8 @@ def row(
     what: the measured quantity, a few words.
     value: the number, or the result of `ratio` (any mapping with "median" and
       perhaps "least", "most" and "cpu_median").
-    at_most: the target, where smaller is better.
-    at_least: the target, where larger is better.
+    at_most: the target, if smaller is better.
+    at_least: the target, if larger is better.
     unit: of value and target: "×", "s", "ms", "%", ...
     note: printed next to the value.
   """
@@ -266,7 +267,7 @@ def row(
 
 
 def describe() -> dict[str, Any]:
-  """Return processor, versions and, where JAX was imported, its devices."""
+  """Return processor, versions and, if JAX was imported, its devices."""
   found: dict[str, Any] = {
       "device": platform.processor() or platform.machine(),
       "cpus": os.cpu_count() or 1,

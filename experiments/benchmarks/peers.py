@@ -1,9 +1,9 @@
 """The same sums of clipped gradients by other libraries, and by hand.
 
-PyTorch gets what makes it fast on a CPU: images lie channels last, the pool
-goes before the LeakyReLU, freed memory is kept, and a process of one thread for
-every core takes a share of the tasks. These processes block on a queue between
-two runs, so that they take nothing of the machine from the other cases.
+PyTorch is configured to be fast on a CPU: images have their channels last, the
+pool precedes the LeakyReLU, freed memory is kept, and one single-threaded
+process for every core takes a share of the tasks. These processes block on a
+queue between two runs, so that they do not slow the other cases.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ CORES = os.cpu_count() or 1
 
 
 def installed(package: str) -> bool:
-  """Say whether a peer is there; warn if it is not."""
+  """Return whether a peer is installed; warn if it is not."""
   if importlib.util.find_spec(package):
     return True
   logging.warning(
@@ -56,14 +56,14 @@ def torch_sum(
 ) -> Callable[[], Any]:
   """Return a function -> the sum of clipped gradients, a tree like `params`.
 
-  A loop clips each task. Second-order MAML of Conv4 with batch normalisation,
-  or a prototypical network where there are no inner steps.
+  A loop clips each task. The task is second-order MAML of Conv4 with batch
+  normalisation, or a prototypical network without inner steps.
 
   Args:
     params: weights of the JAX network.
     inner_steps: of MAML; 0 for a prototypical network.
     tasks: images [tasks, examples, 28, 28, 1] and labels, one shot.
-    dtype: in which to compute.
+    dtype: dtype of the computation.
   """
   import torch  # Lazy import: it may not be installed.
   from torch.nn import functional
@@ -77,7 +77,7 @@ def torch_sum(
   start = [turned(array).requires_grad_() for array in flat]
 
   def network(weights: Any, x: Any) -> Any:
-    """Return logits, or features where there is no head."""
+    """Return logits, or features without a head."""
     parts = jax.tree.unflatten(tree, weights)
     parts = parts.get("model", parts)
     for i in range(4):
@@ -137,7 +137,7 @@ def torch_sum(
 
 
 class Loops:
-  """PyTorch loops in processes of one thread, each with a share of the tasks.
+  """PyTorch loops in single-threaded processes, each with a share of the tasks.
 
   Args:
     params, inner_steps, tasks: see `torch_sum`.
@@ -145,7 +145,7 @@ class Loops:
 
   def __init__(self, params: Any, inner_steps: int, tasks: Any) -> None:
     context = multiprocessing.get_context("spawn")
-    os.environ.update(_KEEP_MEMORY)  # Of the processes that begin from here on.
+    os.environ.update(_KEEP_MEMORY)  # For processes that start later.
     count = min(CORES, len(tasks.support.labels))
     self._workers = []
     for i in range(count):
@@ -169,7 +169,7 @@ class Loops:
 
 
 _program: Callable[[], Any]
-# New pages for every large array take PyTorch a third of its time (mallopt(3)).
+# New pages for every large array take a third of PyTorch's time (mallopt(3)).
 _KEEP_MEMORY = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1),
@@ -197,7 +197,7 @@ def _answer() -> float:
 def jax_privacy_step(run: settings.Run, chunk: int) -> Callable[[], Any]:
   """Return a case built on jax_privacy: a task is its example.
 
-  Its steps share only the sampling with ours.
+  Only the sampling is ours.
   """
   # Lazy import: it may not be installed.
   from jax_privacy import clipping

@@ -1,8 +1,8 @@
 """Runs that benchmarks measure: few-shot tasks of Omniglot's size.
 
-Images are random: a step takes the same time whatever they show. Five ways, one
-shot, 28 x 28 in one channel, Conv4 with pooling; or, where a run only has to
-work, 4 x 4 and a linear model, whose programs compile sooner.
+Images are random, since they do not affect the time of a step. Five ways, one
+shot, 28 x 28 in one channel, Conv4 with pooling; or, for a trial, 4 x 4 and a
+linear model, whose programs compile faster.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from experiments.benchmarks import harness
 WAY, SHOT = 5, 1
 LEVELS = ("participant", "class", "image")
 _SMALL = (4, 4, 1)
-_OWNERS = 200  # Participants with images of their own; others share these.
+_OWNERS = 200  # Participants with separate images; others share these.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class Run:
     )
 
   def advance(self, count: int = 1, **compute: Any) -> Callable[[], Any]:
-    """Return a case that makes `count` steps, from where it ended before."""
+    """Return a case that takes `count` steps from its last state."""
     return harness.steps(self.step(**compute), self.init(), count)
 
   def init(self) -> private.State:
@@ -77,7 +77,7 @@ class Run:
   def drawn_tasks(self) -> sampling.EpisodeBatch:
     """Return the tasks of the first step, as `private.make_meta_step` does.
 
-    Sums that differ show it where that changes.
+    A difference between sums shows it if that function changes.
     """
     sampled, augmented = (
         jax.random.fold_in(self.init().key, i) for i in (0, 1)
@@ -118,15 +118,15 @@ def omniglot(
     inner_rate: their learning rate.
     query: query images of a class.
     width: channels of every block of Conv4.
-    tasks: drawn in a step, without replacement, unless there is a `stage`.
+    tasks: tasks of a step, without replacement, unless `stage` is given.
     participants: units; beyond 200 they share the images of 200.
     order: of MAML's gradient.
     norm: of Conv4.
-    stage: the sampler of participants, in place of `tasks`.
-    shape: of an image.
-    per_class: images of a class; None for as many as a task takes.
+    stage: the sampler of participants, instead of `tasks`.
+    shape: shape of an image.
+    per_class: images of a class; None for the number that a task takes.
     learner: MAML, or a prototypical network.
-    smoke: small images and a linear model, of no width.
+    smoke: whether to use small images and a linear model, without a width.
     **mechanism: fields of `plan.Mechanism` other than the defaults here.
   """
   held = per_class or SHOT + query

@@ -1,4 +1,4 @@
-"""Steps beside other steps: clipping and noise, peers, sampling."""
+"""Comparisons of steps: clipping and noise, peers, sampling."""
 
 from collections.abc import Callable
 import dataclasses
@@ -19,7 +19,7 @@ from experiments.benchmarks import peers
 from experiments.benchmarks import settings
 
 TASKS, CHUNK = 16, 4
-APART = 1e-2  # At most, relatively: a pool may take another maximum.
+APART = 1e-2  # Largest relative difference: a pool may take another maximum.
 
 # Clipping and noise -----------------------------------------------------------
 
@@ -27,9 +27,9 @@ APART = 1e-2  # At most, relatively: a pool may take another maximum.
 def overhead(options: harness.Options) -> harness.Found:
   """Compare a private step of Conv4 with one without clipping and noise.
 
-  The other has clip_norm = infinity and noise_multiplier = 0. With 1 inner step
-  and 1 query per class a task is as cheap as it can be, so that additions show
-  most.
+  The other step has clip_norm = infinity and noise_multiplier = 0. With 1 inner
+  step and 1 query per class a task is as cheap as possible, so that additions
+  are most visible.
   """
   widths, tasks = ((4,), CHUNK) if options.smoke else ((64, 16), TASKS)
   steps: dict[str, Any] = {}
@@ -99,7 +99,7 @@ def sample_level(options: harness.Options) -> harness.Found:
 def jax_privacy(options: harness.Options) -> harness.Found:
   """Compare the private step with one built on jax_privacy, second order.
 
-  "ours" as training makes it, with tasks on every device; "one device" with
+  "ours" is the step of training, with tasks on every device; "one device" has
   the peer's number of tasks at once.
   """
   width, tasks = (4, CHUNK) if options.smoke else (16, TASKS)
@@ -136,7 +136,7 @@ def jax_privacy(options: harness.Options) -> harness.Found:
 
 
 class Case(NamedTuple):
-  """Sizes of a case; queries are those of a class, 0 steps a ProtoNet's."""
+  """Sizes of a case: queries of a class; 0 inner steps for a ProtoNet."""
 
   width: int
   inner_steps: int
@@ -181,10 +181,10 @@ def first_sum(run: settings.Run, case: Case, **compute: Any) -> Any:
 
 
 def operations(case: Case) -> float:
-  """Count the operations of a task's convolutions, were each a plain one.
+  """Count the operations of a task's convolutions as plain convolutions.
 
-  A gradient takes three forward passes, and differentiating it thrice that;
-  the images themselves need no gradient.
+  A gradient takes three forward passes, and its derivative three times that.
+  The images themselves need no gradient.
   """
   total, size, channels = 0.0, 28, 1
   shots = case.inner_steps or 1
@@ -205,15 +205,15 @@ def meta_step(options: harness.Options) -> harness.Found:
   5-way 1-shot tasks of 28 x 28, Conv4 with batch normalisation and max-pool,
   every task's gradient clipped and summed: second-order MAML, (a) 1 inner step
   and 15 queries per class, (b) 5 and 1, a narrow network, and a prototypical
-  network. "ours" shares the tasks out over the devices (a CPU counts as one
-  for every core), "torch" is `peers.Loops`.
+  network. "ours" divides the tasks among the devices (every core of a CPU is
+  one), "torch" is `peers.Loops`.
 
   All start from the same weights and tasks, and our sum must agree within 1e-2
-  with torch in float64: rounding to float32 may take another maximum of a pool,
-  the more so the larger the inner steps, hence small ones. The floor of a task
-  is the operations of its plain convolutions over the measured rate of a matrix
-  product. On an accelerator (b) is also measured with several numbers of tasks
-  at once and in both precisions of products.
+  with torch in float64. Rounding to float32 may change the maximum of a pool,
+  more often for larger inner steps, so the inner steps are small. The floor of
+  a task is the number of operations of its plain convolutions divided by the
+  measured rate of a matrix product. On an accelerator (b) is also measured with
+  several numbers of tasks at once and in both precisions of products.
   """
   made = SMOKE if options.smoke else CASES
   rate = matmul_gflops(options.smoke)
@@ -255,7 +255,7 @@ def meta_step(options: harness.Options) -> harness.Found:
 def _case_turns(
     case: Case, options: harness.Options
 ) -> tuple[dict[str, list[harness.Turn]], float | None]:
-  """Return the turns of a case, and how far our sum is from torch's.
+  """Return the turns of a case, and the distance of our sum from torch's.
 
   Raises:
     ValueError: the sums differ by more than rounding explains.
@@ -308,7 +308,7 @@ def matmul_gflops(smoke: bool = False) -> float:
 
 
 def _draw(hierarchy: Any, plan: Any, per_turn: int = 1) -> Callable[[], Any]:
-  """Return a case that draws `per_turn` steps, one after the other."""
+  """Return a case that samples `per_turn` steps in sequence."""
   key = jax.random.key(0)
 
   @jax.jit
@@ -329,13 +329,13 @@ def _draw(hierarchy: Any, plan: Any, per_turn: int = 1) -> Callable[[], Any]:
 
 
 def sampling(options: harness.Options) -> harness.Found:
-  """Measure draws from few and from many, and the draw of a whole step.
+  """Measure samples from few and many participants, and of a whole step.
 
-  Draws of 1600 tasks of 10 examples, compiled: "small" and "large", from 10^4
-  and from 10^8 participants; and a whole step (Conv4-64, second order, 1 inner
+  Samples of 1600 tasks of 10 examples, compiled: "small" and "large", from 10^4
+  and from 10^8 participants. Also a whole step (Conv4-64, second order, 1 inner
   step, 1 query per class, 32 of 400 000 participants expected: the cheapest
-  task, of which the sampler's share is the largest) beside its draw alone. The
-  number of tasks differs from step to step, and nothing is compiled for it.
+  task, so that the sampler's share is largest) and its sampling only. The
+  number of tasks differs from step to step, without a new compilation.
   """
   smoke = options.smoke
   tasks, per_turn, largest = (8, 1, 10**5) if smoke else (1600, 10, 10**8)

@@ -1,4 +1,4 @@
-"""The table of README.md, from the JSON files beside it."""
+"""The table of README.md, from the JSON files next to it."""
 
 from collections.abc import Mapping, Sequence
 import json

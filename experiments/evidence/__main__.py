@@ -1,4 +1,4 @@
-"""Write the pages whose tables are the code's own answers.
+"""Write the pages whose tables are computed by the code.
 
   python -m experiments.evidence --write
   python -m experiments.evidence --only=support,learners,errata
@@ -9,9 +9,9 @@
             and their size (half a minute)
   configuration  docs/configuration.md: every field of a config
 
-They read the code alone and no data. Without --write the pages are printed.
-They must be written again whenever the accountant or the training step learns
-or refuses something; tests compare them.
+They read the code only and no data. Without --write the pages are printed.
+Write them again whenever the accountant or the training step supports or
+refuses something new; tests compare them.
 """
 
 from collections.abc import Sequence

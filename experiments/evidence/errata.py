@@ -1,7 +1,7 @@
-"""The numbers of accounting/README.md: errors in print, and their size.
+"""The numbers of accounting/README.md: printed errors, and their size.
 
 "Exact" numbers are integrals over every sample of a small hierarchy
-(`tests.oracles.exact`); the others say what they are.
+(`tests.oracles.exact`).
 [P] is Tombs, Kotevska and Young, "Privacy Amplification for Episodic Training
 Methods" (2022); [M] is "Meta-Learning with Differential Privacy" (DP-MAML).
 """
@@ -137,7 +137,7 @@ def composition() -> pages.Table:
 # The epsilons that [M] prints -------------------------------------------------
 
 _DELTA = 1e-6
-_LOT = 1600  # Tasks of a step, but where a table says otherwise.
+_LOT = 1600  # Tasks of a step, unless a table states another number.
 _MOMENTS = moments_lib.Moments(max_order=64)
 
 
@@ -306,15 +306,15 @@ def training_tasks() -> pages.Table:
   )
 
 
-# Noise that does not cover ---------------------------------------------------
+# Noise that does not protect -------------------------------------------------
 
 
 def percentile_clipping() -> pages.Table:
-  """Compute C from raw norms: with one small task more the noise shrinks.
+  """Compute C from raw norms: one more small task reduces the noise.
 
-  20 scalar tasks a step, all of them used, 18 of gradient 0.001 and two of
-  gradient 1, and the 90th percentile of their norms clips the next step, which
-  adds noise of z times that. Its release alone is compared, without sampling.
+  20 scalar tasks a step, all of them used, 18 with gradient 0.001 and two with
+  gradient 1. The 90th percentile of their norms clips the next step, which adds
+  noise of z times that. Only its release is compared, without sampling.
   """
   small = 0.001
   without = [small] * 18 + [1.0] * 2
@@ -342,13 +342,13 @@ def percentile_clipping() -> pages.Table:
 
 
 def second_order() -> pages.Table:
-  """Show that second-order outer gradients read the support set un-noised.
+  """Show that second-order outer gradients read the support set without noise.
 
-  One parameter at φ = 0. The support loss is s θ² / 2 with s = 2 / (inner
-  rate) when t is in the support set and 0 otherwise: its gradient at 0 is 0, so
-  the noised inner step does not depend on t at all. The outer gradient of every
-  query example is (1 - rate · s) times a constant above C: it changes its sign
-  with t. 15 query examples, clipped to C each, noise z C on their sum.
+  One parameter at φ = 0. The support loss is s θ² / 2 with s = 2 / (inner rate)
+  if t is in the support set, and 0 otherwise. Its gradient at 0 is 0, so the
+  noised inner step does not depend on t at all. The outer gradient of every
+  query example is (1 - rate · s) times a constant above C: its sign depends on
+  t. 15 query examples are clipped to C each, with noise z C on their sum.
   """
   queries = 15
   return pages.Table(

@@ -1,4 +1,4 @@
-"""Tables of learners that can be trained privately, found by asking the code.
+"""Tables of learners that can be trained privately, computed by the code.
 
 Every cell makes the plan, the guarantee and the training step on small data
 and a narrow Conv4; none is trained.
@@ -51,12 +51,12 @@ for all three. Numbers refer to the sentences below each table.
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Variant:
-  """A learner and its switches.
+  """A learner and its options.
 
   Attributes:
-    label: for the table.
-    kind: the class.
-    options: for it.
+    label: its label in the table.
+    kind: its class.
+    options: arguments of the class.
   """
 
   label: str
@@ -82,7 +82,7 @@ def _fields(kind: type) -> list[str]:
 
 
 def variants() -> list[Variant]:
-  """Return every learner that is trained, in every order that it has."""
+  """Return every trained learner, in each of its orders."""
   found = []
   for kind, _, _, releases in learners.LEARNERS.values():
     fields = _fields(kind)
@@ -105,12 +105,12 @@ def variants() -> list[Variant]:
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
-  """A clip unit, and a plan on data that have it.
+  """A clip unit, and a plan on data that contain it.
 
   Attributes:
     clip_unit: for the mechanism.
     hierarchy: the sampled units.
-    form: of the episode, or None.
+    form: form of the episode, or None.
     noisy: whether inner steps are noisy.
   """
 
@@ -147,7 +147,7 @@ class Unit:
 
 
 def units() -> dict[str, Unit]:
-  """Return label -> everything that can have a clipped gradient."""
+  """Return label -> every unit that can have a clipped gradient."""
   regular = plan_lib.Hierarchy.regular
   participants = regular((16, 8, 6), levels=("participant", "class", "image"))
   classes = regular((16, 6), levels=("class", "image"))
@@ -164,7 +164,7 @@ def units() -> dict[str, Unit]:
 
 
 def ask(variant: Variant, norm: str, unit: Unit) -> pages.Refusal | None:
-  """Make the plan, the guarantee and the step; return why not, or None."""
+  """Make the plan, the guarantee and the step; return the refusal, or None."""
   learner = variant.build(norm)
   rows = unit.hierarchy.num_leaves
   black = data.ArrayDataset(
@@ -187,7 +187,7 @@ def ask(variant: Variant, norm: str, unit: Unit) -> pages.Refusal | None:
 
 
 def table() -> pages.Section:
-  """Ask for every learner, clip unit and norm."""
+  """Test every learner, clip unit and norm."""
   notes = pages.Notes(v.kind.__name__ for v in variants())
 
   def cell(variant: Variant, unit: Unit) -> str:
@@ -226,7 +226,7 @@ def _grouped(verdicts: Mapping[str, str]) -> str:
 
 # Whether a learner is transductive -> the verdict, and why.
 _TRANSDUCTIVE = {
-    False: ("no", "every query is judged alone"),
+    False: ("no", "every query is predicted separately"),
     True: (
         "yes", "the network normalises by the statistics of the whole query set"
     ),

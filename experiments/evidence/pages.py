@@ -9,10 +9,10 @@ from typing import Self
 from episodic_dp import plan as plan_lib
 from episodic_dp.output import tables
 
-# What the library raises where it promises nothing.
+# Errors that the library raises without a guarantee.
 REFUSALS = (plan_lib.PlanError, plan_lib.UnsoundPlanError)
-# Of the pages that ask for guarantees: enough noise and few enough steps that
-# every sound combination has a finite epsilon.
+# For pages about guarantees: enough noise and few enough steps that every sound
+# combination has a finite epsilon.
 STEPS, DELTA, NOISE = 8, 1e-5, 64.0
 
 Cell = str | int | float | bool | None
@@ -20,7 +20,7 @@ Cell = str | int | float | bool | None
 
 @dataclasses.dataclass(frozen=True)
 class Refusal:
-  """Why there is no epsilon.
+  """The reason why there is no epsilon.
 
   Attributes:
     sentence: the error's text.
@@ -46,7 +46,7 @@ class Notes:
   """Numbered sentences below a table; refusals of one rule share a number.
 
   Args:
-    names: words that do not make a rule another one, such as a learner's name.
+    names: words that do not distinguish rules, such as a learner's name.
   """
 
   def __init__(self, names: Iterable[str] = ()) -> None:
@@ -95,7 +95,7 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-  """A table below a title and a few words, above its notes."""
+  """A table below a title and a short text, above its notes."""
 
   title: str
   text: str
@@ -114,12 +114,12 @@ class Section:
 
 
 def filled(text: str, mark: str, found: Mapping[str, Table]) -> str:
-  """Return a page with these tables in place of its own.
+  """Return a page with its tables replaced by these.
 
-  Above every one stands "<!-- MARK: NAME -->" and an empty line.
+  Above each table is "<!-- MARK: NAME -->" and an empty line.
 
   Raises:
-    ValueError: a table has no place, or a place no table.
+    ValueError: a table has no place, or a place has no table.
   """
   places = re.findall(rf"<!-- {mark}: (\w+) -->", text)
   if sorted(places) != sorted(found):

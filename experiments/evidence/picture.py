@@ -15,7 +15,7 @@ from episodic_dp.output import plotting
 
 FILE = pathlib.Path(__file__).parents[2] / "docs" / "pictures" / "branch.png"
 
-RELEASE = plan.Release(  # That of `make train`.
+RELEASE = plan.Release(  # The release of `make train`.
     plan.Hierarchy.regular((8000, 8, 5), levels=("person", "class", "image")),
     plan.SamplingPlan(
         (plan.Poisson(0.02), plan.FixedSize(5), plan.FixedSize(3)),

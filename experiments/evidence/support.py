@@ -1,8 +1,8 @@
-"""Tables of supported and refused plans, found by asking the accountant.
+"""Tables of supported and refused plans, computed by the accountant.
 
-Every row of the matrix is a plan on a small example hierarchy, and every cell
-is the answer of `guarantee` for it: an epsilon, or the refusal. Nothing is
-listed by hand, so the matrix cannot promise what the code does not do.
+Every row of the matrix is a plan on a small example hierarchy. Every cell is
+the result of `guarantee` for it: an epsilon, or the refusal. Nothing is listed
+by hand, so the matrix cannot promise anything that the code does not do.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,15 +21,15 @@ from experiments.evidence import pages
 
 FILE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "support.md"
 
-# Accountant -> the guarantee, or why there is none.
+# Accountant -> the guarantee, or the refusal.
 Answers = Mapping[str, Guarantee | pages.Refusal]
 
 
 def one_stage() -> pages.Section:
-  """Draw records from a list."""
+  """Test records from a list."""
   return _section(
       "One stage",
-      "Records drawn from one list, each its own clip unit.",
+      "Records sampled from one list, each its own clip unit.",
       plan_lib.Hierarchy.regular((64,), levels=("record",)),
       [(first,) for first in _primary(8)],
       [("record", "record", {})],
@@ -38,7 +38,7 @@ def one_stage() -> pages.Section:
 
 
 def any_tree() -> pages.Section:
-  """Ask for plans without an episode."""
+  """Test plans without an episode."""
   return _section(
       "Sampled and accounted only",
       "No episode: any tree of partitions, any level as clip unit.",
@@ -48,10 +48,10 @@ def any_tree() -> pages.Section:
 
 
 def users() -> pages.Section:
-  """Ask for users of example-level training."""
+  """Test users of example-level training."""
   drawn = plan_lib.Poisson(0.1)
   return _section(
-      "Users whose examples are drawn and clipped one by one",
+      "Users whose examples are sampled and clipped one by one",
       "No episode: an example and its user have a guarantee from one run.",
       plan_lib.Hierarchy.regular((64, 32), levels=("user", "example")),
       [(first, drawn) for first in _primary(8)],
@@ -61,7 +61,7 @@ def users() -> pages.Section:
 
 
 def unit() -> pages.Section:
-  """Ask for episodes that are primary units."""
+  """Test episodes that are primary units."""
   some, poisson = plan_lib.FixedSize(4), plan_lib.Poisson(0.1)
   return _section(
       'Tasks are participants (`form="unit"`)',
@@ -85,11 +85,11 @@ def unit() -> pages.Section:
 
 
 def disjoint() -> pages.Section:
-  """Ask for episodes cut out of drawn classes."""
+  """Test episodes cut from sampled classes."""
   plans = [(first, _EXAMPLES) for first in _primary(16)]
   return _section(
-      'Tasks cut out of drawn classes (`form="disjoint"`)',
-      "Classes are drawn from one pool and cut into tasks of four.",
+      'Tasks cut from sampled classes (`form="disjoint"`)',
+      "Classes are sampled from one pool and cut into tasks of four.",
       _POOL, [*plans, (plan_lib.FixedSize(16), plan_lib.All())], _OF_CLASSES,
       lambda stages: plan_lib.SamplingPlan(
           stages,
@@ -101,9 +101,9 @@ def disjoint() -> pages.Section:
 
 
 def independent() -> pages.Section:
-  """Ask for episodes that draw from the whole pool each."""
+  """Test episodes that each sample the whole pool."""
   return _section(
-      'Every task draws from the pool anew (`form="independent"`)',
+      'Every task samples the pool again (`form="independent"`)',
       "Images and classes recur across the four tasks of a step.",
       _POOL, [(first, _EXAMPLES) for first in _primary(4)], _OF_CLASSES,
       lambda stages: plan_lib.SamplingPlan(
@@ -117,15 +117,15 @@ def independent() -> pages.Section:
 
 
 def shared() -> pages.Section:
-  """Ask for synthetic participants, nothing counted."""
+  """Test synthetic participants without counts."""
   return _shared(
       "Synthetic participants that share images",
-      "`copies=True`: nothing says how often an image recurs.", None,
+      "`copies=True`: the number of copies of an image is not given.", None,
   )
 
 
 def counted() -> pages.Section:
-  """Ask for synthetic participants, holders counted."""
+  """Test synthetic participants with counted holders."""
   return _shared(
       "Synthetic participants that share images, holders counted",
       "`most_copies` says that no class and no image is in more than three.",
@@ -134,7 +134,7 @@ def counted() -> pages.Section:
 
 
 def classes_on_top() -> pages.Section:
-  """Ask for classes above the units whose privacy is kept."""
+  """Test classes above the units whose privacy is kept."""
   notes = pages.Notes()
   header: tuple[str, ...] = ()
   rows: list[tuple[pages.Cell, ...]] = []
@@ -166,7 +166,7 @@ def classes_on_top() -> pages.Section:
         header, rows = found.table.columns, [*rows, *found.table.rows]
   return pages.Section(
       "Classes above other units (`classes=`), and levels that cross",
-      "Diagnosis > patient > image; where patients cross, one is in up to three"
+      "Diagnosis > patient > image; if patients cross, one is in up to three"
       " diagnoses, and the guarantee is for the patient in all of them.",
       pages.Table(header, tuple(rows)),
       notes,
@@ -242,7 +242,7 @@ def _shared(
 
 
 def _primary(n: int) -> list[plan_lib.Stage]:
-  """Return every way to draw primary units."""
+  """Return every way to sample primary units."""
   return [
       plan_lib.FixedSize(n), plan_lib.Poisson(0.1), plan_lib.All(),
       plan_lib.RandomAllocation(pages.STEPS),
@@ -250,7 +250,7 @@ def _primary(n: int) -> list[plan_lib.Stage]:
 
 
 def _any_stages() -> list[tuple[plan_lib.Stage, ...]]:
-  """Return three stages: every first one over like ones, and mixtures."""
+  """Return three stages: every first one over equal ones, and mixtures."""
   fixed, poisson = plan_lib.FixedSize(3), plan_lib.Poisson(0.5)
   every = plan_lib.All()
   plans: list[tuple[plan_lib.Stage, ...]] = [

@@ -1,7 +1,7 @@
 """Tables and figures that `experiments.reproduce` makes.
 
-Each module of the folder has a dictionary `TARGETS`; `panels.Target` says what
-a target consists of.
+Each module of the folder has a dictionary `TARGETS`; `panels.Target` describes
+the parts of a target.
 """
 
 import importlib

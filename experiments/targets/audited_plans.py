@@ -1,4 +1,4 @@
-"""Measured epsilon beside the claimed one, for eighteen sound plans."""
+"""Measured and claimed epsilon for eighteen sound plans."""
 
 import dataclasses
 from typing import Any
@@ -27,14 +27,14 @@ class Case:
   """A sound configuration.
 
   Attributes:
-    sizes: of a regular hierarchy.
-    levels: their names.
-    stages: how each is drawn.
-    episode: how tasks are formed, None where there are none.
-    mechanism: what is released.
-    level: that is attacked.
-    steps: of a run.
-    share: of the claim that must be measured, where runs are 100 000.
+    sizes: sizes of a regular hierarchy.
+    levels: names of its levels.
+    stages: sampling of each level.
+    episode: the rule that forms tasks, or None.
+    mechanism: the release.
+    level: the attacked level.
+    steps: number of steps of a run.
+    share: share of the claim that must be measured with 100 000 runs.
   """
 
   sizes: tuple[int, ...]
@@ -48,7 +48,7 @@ class Case:
 
   @property
   def parts(self) -> tuple[plan.Release, str]:
-    """The release, and the level that is attacked."""
+    """Return the release and the attacked level."""
     release = plan.Release(
         plan.Hierarchy.regular(self.sizes, levels=self.levels),
         plan.SamplingPlan(self.stages, episode=self.episode),
@@ -58,14 +58,14 @@ class Case:
 
 
 def per_task(z: float, **fields: Any) -> plan.Mechanism:
-  """A mechanism that clips whole tasks of participants."""
+  """Return a mechanism that clips whole tasks of participants."""
   return plan.Mechanism(
       clip_unit="participant", noise_multiplier=z, **fields
   )
 
 
 def per_episode(z: float) -> plan.Mechanism:
-  """A mechanism that clips tasks which are cut from drawn classes."""
+  """Return a mechanism that clips tasks cut from sampled classes."""
   return plan.Mechanism(clip_unit="episode", noise_multiplier=z)
 
 
@@ -154,7 +154,7 @@ _RUNS = {"smoke": 2000, "cpu": 100_000, "full": 1_000_000}
 
 
 def runs(scale: str) -> list[runs_lib.Computed]:
-  """Return a row each; two of them at the smallest scale."""
+  """Return one run for each row; two of them at the smallest scale."""
   return [
       runs_lib.Computed(
           name=name.replace(" ", "_"), target="audited_plans", scale=scale,
@@ -170,7 +170,7 @@ def finish(
   """Attack one plan."""
   case, count = CASES[run.labels["plan"]], run.labels["runs"]
   if case.mechanism.inner_steps is not None:
-    count //= 2  # Every step holds two inner ones.
+    count //= 2  # Every step holds two inner steps.
   claimed, found = measured(case, count, seed=1)
   return runs_lib.record(run, folder, {
       "stages": " > ".join(map(str, case.stages)),
@@ -218,23 +218,22 @@ def draw(outcomes: panels.Outcomes, figure: Any) -> None:
 
 TARGETS = {
     "audited_plans": panels.Target(
-        title="Measured epsilon beside the claimed one, for eighteen sound"
+        title="Measured and claimed epsilon for eighteen sound"
         " plans and levels",
         about="""\
-An attacker who knows all but one record tells runs of the real step with the
-record from runs without it; what is measured is a lower bound on ε, true with
-99.99 % confidence for each row, at δ = 0.02 after 10 steps. A claim that holds
-is never below it. Populations and plans are made smaller where rates and
-distances stay the same; all is random data, and nothing was chosen.
+An attacker who knows all but one record distinguishes runs of the real step
+with the record from runs without it. The measured value is a lower bound on ε,
+true with 99.99 % confidence for each row, at δ = 0.02 after 10 steps. A claim
+that holds is never below it. Populations and plans are reduced if rates and
+distances stay the same; all data are random, and no setting was chosen.
 
-Three claims are not reached. *An image under a pass*: the claim takes what lies
-inside a participant either as if the step that uses the participant were known
-or by way of the pass without the participant; the attack knows neither. *A
-drawing in independent tasks*: the claim takes the number of tasks that draw the
-class as known. *An image that is clipped inside tasks*: the claim puts all of
-the image's rate on the worse of its two roles, and lets another participant or
-class be as far as all query gradients of a task; the attack looks at its part
-as a query image alone.""",
+Three claims are not reached. *An image under a pass*: the claim assumes that
+the step which uses the participant is known, or compares with the pass without
+the participant; the attack knows neither. *A drawing in independent tasks*: the
+claim assumes that the number of tasks with the class is known. *An image that
+is clipped inside tasks*: the claim puts all of the image's rate on the worse of
+its two roles, and lets another participant or class differ by all query
+gradients of a task; the attack uses only the image's part as a query.""",
         runs=runs, table=_table, draw=draw, finish=finish,
     )
 }

@@ -29,9 +29,9 @@ spent = panels.epsilon(LEVEL)
 
 
 def release(rate: float, noise: float = 1.0) -> plan_lib.Release:
-  """Describe a step that draws participants at this rate and clips each.
+  """Describe a step that samples participants at this rate and clips each.
 
-  What a participant holds, and the number of others, do not matter.
+  The data of a participant, and the number of others, do not matter.
   """
   return plan_lib.Release(
       plan_lib.Hierarchy.regular((1000,), levels=(LEVEL,)),
@@ -66,13 +66,13 @@ def stated(
   """Return a participant's guarantee after some steps.
 
   Args:
-    rate: probability with which a step draws a participant.
-    steps: how many.
-    noise: the multiplier.
-    papers: by the accountant of [M], moments with λ up to 64, which takes the
-      clip norm as given; or by the tight one.
-    epsilon: given this, it holds delta.
-    delta: given this, it holds epsilon.
+    rate: probability that a step samples a participant.
+    steps: number of steps.
+    noise: the noise multiplier.
+    papers: whether to use the accountant of [M], moments with λ up to 64, which
+      assumes a given clip norm; otherwise the tight one.
+    epsilon: if given, compute delta.
+    delta: if given, compute epsilon.
   """
   return accounting.guarantee(
       release(rate, noise),
@@ -108,7 +108,7 @@ COSTS: dict[str, panels.Cell] = {
 
 
 def text(arguments: Mapping[str, Any]) -> str:
-  """Return the arguments of a preset as its command line has them."""
+  """Return the arguments of a preset in the form of its command line."""
   return ",".join(f"{k}={v}" for k, v in arguments.items())
 
 
@@ -135,17 +135,17 @@ def run(
   """Describe a 5-way 1-shot run of the preset `omniglot` or `glyphs`.
 
   Args:
-    name: of the run.
+    name: name of the run.
     config: "omniglot" or "glyphs".
     tasks: expected tasks of a step.
-    steps: how many.
-    width: of the network.
-    labels: of the run.
-    epsilon: what a participant may spend at delta; None without privacy.
-    delta: of the guarantee.
-    query: images of a class that a task is judged on.
+    steps: number of steps.
+    width: width of the network.
+    labels: labels of the run.
+    epsilon: budget of a participant at delta; None without privacy.
+    delta: delta of the guarantee.
+    query: query images of a class in a training task.
     seed: of the initial parameters; the run's own key is secret.
-    overrides: of further fields.
+    overrides: further fields.
   """
   rate = tasks / PARTICIPANTS[config]
   arguments: dict[str, Any] = dict(
@@ -153,7 +153,7 @@ def run(
   )
   fields: dict[str, Any] = {"delta": delta, **every(steps), "seed": seed}
   if config == "glyphs":
-    # Small and few: nothing is learned, all is run.
+    # Small and few: everything runs, and nothing is learned.
     arguments |= dict(participants=PARTICIPANTS[config], size=16)
     fields |= SMALL
   else:

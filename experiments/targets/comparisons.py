@@ -10,7 +10,7 @@ from experiments.targets import panels
 # Every learner ----------------------------------------------------------------
 
 MAML = "MAML, second order"
-# Name -> title, and what differs from the preset.
+# Name -> title, and differences from the preset.
 LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
     "maml": (MAML, {"learner.inner_steps": 1}),
     "maml_first_order": (
@@ -44,7 +44,7 @@ LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
     "protonet": ("prototypical network", {"learner.name": "protonet"}),
     "ridge": ("ridge head (R2D2)", {"learner.name": "ridge"}),
 }
-# Scale -> data, width, seeds, and (tasks a step, steps) private and not.
+# Scale -> data, width, seeds, and (tasks a step, steps), private and not.
 _SIZES: dict[str, dict[str, Any]] = {
     "smoke": dict(
         config="glyphs", width=2, seeds=1, private=(16, 2), plain=(16, 2)
@@ -244,34 +244,34 @@ TARGETS = {
         title="Every learner, private and not, on the same tasks, data and"
         " budget",
         about="""\
-Omniglot, 5-way 1-shot, 400 000 synthetic participants. The steps of a private
-run draw each of them with the same small probability, and the noise is what
-spends (1.5, 1e-6) for a participant in all, within 1 %. A run without privacy
-sees as many tasks, 64 a step. Conv4 with batch norm, one query a class. The
+Omniglot, 5-way 1-shot, 400 000 synthetic participants. A step of a private run
+samples each of them with the same small probability, and the noise spends
+(1.5, 1e-6) for a participant in all, within 1 %. A run without privacy uses the
+same number of tasks, 64 a step. Conv4 with batch norm, one query a class. The
 epsilon is a participant's.""",
         notes="""\
 Published are MAML and DP-MAML at their size: width 64, 250 steps. The inner
-rates are the better of a few that were tried for fewer steps on the same
-training characters, looking at validation or test accuracy, and the step and
-the outer rate follow three private runs judged by test accuracy; none of this
-is charged to ε. Reptile may do better with settings of its own. Two runs at a
-time, one core each; processor times also count compiling and validation.""",
+rates are the best of a few that were tried for fewer steps on the same training
+characters, by validation or test accuracy. The step and the outer rate follow
+three private runs compared by test accuracy. None of this is charged to ε.
+Reptile may do better with other settings. Two runs at a time, one core each;
+processor times include compiling and validation.""",
         runs=_learners_runs, table=_learners_table,
         draw=panels.dotted(lambda o: o["labels"]["learner"], _kind),
     ),
     "budget": panels.Target(
-        title="How to spend (1.5, 1e-6) for a participant best: Omniglot, 5-way"
+        title="Ways to spend (1.5, 1e-6) for a participant: Omniglot, 5-way"
         " 1-shot",
         about="""\
-The noise follows from the budget: a step that draws more participants needs
-hardly more of it, so that its sum is clearer, but the same number of tasks
-gives fewer steps. The prototypical network shows what that trade is worth;
-then what a wider network and more tasks add.""",
+The noise follows from the budget. A step that samples more participants needs
+barely more noise, so its sum is clearer, but the same number of tasks gives
+fewer steps. The prototypical network shows this trade-off, and then the effect
+of a wider network and more tasks.""",
         notes="""\
 The step of 800 and the outer rate follow three private runs on the same data,
-judged by test accuracy and not charged to ε. The clip norm was not compared.
-The times are not comparable: other work ran next to these runs, and all but the
-last were made before the network's blocks became quicker.""",
+compared by test accuracy and not charged to ε. The clip norm was not compared.
+The times are not comparable: other work ran at the same time, and all but the
+last were measured before the network's blocks became faster.""",
         runs=_budget_runs, table=_budget_table,
         draw=panels.lined(
             _network, lambda s: s[0]["labels"]["tasks"],
@@ -279,21 +279,21 @@ last were made before the network's blocks became quicker.""",
         ),
     ),
     "guideline": panels.Target(
-        title="DP-MAML's guideline for L, z and k, beside what `episodic-dp"
-        " plan` proposes",
+        title="DP-MAML's guideline for L, z and k, and the proposal of"
+        " `episodic-dp plan`",
         about="""\
-The guideline (section 6.3.5) fixes z, takes steps as large as q = 1 / (16 z)
-allows and clips at a percentile k of the gradient norms, 90 in its tables. Both
-halves are compared on the built-in glyphs, at the same number of tasks and the
-same ε of a participant: the tasks, steps and noise, and the clip norm. The
-percentile is of public tasks at the initial parameters here, and stays: one of
-private norms, which follows them as they fall, has no guarantee.""",
+The guideline (section 6.3.5) fixes z, takes the largest steps with q <= 1 / (16
+z) and clips at a percentile k of the gradient norms, 90 in its tables. Both
+parts are compared on the built-in glyphs, at the same number of tasks and the
+same ε of a participant: tasks, steps and noise; and the clip norm. Here the
+percentile is of public tasks at the initial parameters, and stays fixed. A
+percentile of private norms, which follows them as they fall, has no
+guarantee.""",
         notes="""\
-What `plan` proposes, and the norms, are the answer of `episodic-dp plan
+The proposal of `plan`, and the norms, are the output of `episodic-dp plan
 --config=glyphs --epsilon=2.36 --tasks=9600 --format=json`, which reads no
-private data; nothing was chosen by accuracy. The outer rate is the preset's for
-all. What the guideline costs and is worth at the paper's size, without
-training: [docs/choosing.md](../../docs/choosing.md).""",
+private data; nothing was chosen by accuracy. All runs have the preset's outer
+rate. [docs/choosing.md](../../docs/choosing.md) explains the proposal.""",
         runs=_guideline_runs, table=_guideline_table,
         draw=panels.dotted(
             lambda o: o["labels"]["choice"],

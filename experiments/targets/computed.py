@@ -1,4 +1,4 @@
-"""Targets that train nothing: two theorems' numbers, and times of a step."""
+"""Targets without training: numbers of two theorems, and times of a step."""
 
 from collections.abc import Callable
 import functools
@@ -111,7 +111,7 @@ _BOUNDS = {
 
 
 def _amplification_runs(scale: str) -> list[runs_lib.Computed]:
-  """Return a family of plans each, and the counterexample."""
+  """Return one part for each family of plans, and the counterexample."""
   return [
       runs_lib.Computed(
           name=name, target="amplification", scale=scale,
@@ -205,7 +205,7 @@ def _draw_amplification(outcomes: panels.Outcomes, figure: Any) -> None:
 
 
 def _found_unsound(outcomes: panels.Outcomes) -> str:
-  """Say by how much the printed theorem is too small."""
+  """State by how much the printed theorem is too small."""
   rows = outcomes.get(_STEP, {}).get("rows", [])
   if not rows:
     return ""
@@ -327,9 +327,9 @@ TARGETS = {
         about="""\
 One pass of 1600 tasks a step over 380 000 to 560 000 training tasks, z = 1: the
 δ at which a participant, who owns a task, has ε = 1.5. The printed values are
-those of the moments accountant, which takes tasks for drawn by Poisson; for
-such tasks the tight accountant (PLD) proves far smaller ones. The paper's
-Algorithm 1 draws a random subset of fixed size, which costs far more. Nothing
+those of the moments accountant, which assumes Poisson sampling of tasks. For
+such tasks the tight accountant (PLD) proves far smaller values. The paper's
+Algorithm 1 samples a random subset of fixed size, which costs far more. Nothing
 is trained and nothing was chosen; every scale computes the same.""",
         runs=_figure12_runs, table=_figure12_table, draw=_draw_figure12,
         finish=_finish_figure12,
@@ -339,16 +339,16 @@ is trained and nothing was chosen; every scale computes the same.""",
         " valid one",
         about="""\
 "Privacy Amplification for Episodic Training Methods" ([P]) samples units, then
-units of these, then examples, each a random subset of fixed size, and states
-the ε of an example through the probability η that a step draws it alone
-(Theorem 3). That is too small: a removed example is replaced by another, which
-moves the sum twice as far, and its parents determine who else is drawn. Here
-are η and ε over two- and three-stage plans and on the paper's Example 3.1, by
+units of these, then examples, each a random subset of fixed size. It states the
+ε of an example through the probability η that a step samples it (Theorem 3).
+That ε is too small: a removed example is replaced by another, which moves the
+sum twice as far, and its parents determine the rest of the sample. The panels
+show η and ε for two- and three-stage plans and for the paper's Example 3.1, by
 the printed theorem (not valid), by the corrected one, and by plain composition
-without amplification; 250 steps, noise multiplier 4 on clipped examples,
-δ = 1e-5. The last panel is one step on Example 3.1, where the exact δ of a
-known pair of data sets is above the printed bound. Nothing is trained and
-nothing was chosen.""",
+without amplification; 250 steps, noise multiplier 4 on clipped examples, δ =
+1e-5. The last panel is one step on Example 3.1, where the exact δ of a known
+pair of data sets is above the printed bound. Nothing is trained and nothing was
+chosen.""",
         runs=_amplification_runs, table=_amplification_table,
         draw=_draw_amplification, finish=_finish_amplification,
         finding=_found_unsound,
@@ -357,12 +357,12 @@ nothing was chosen.""",
         title="Time of a task, MAML and DP-MAML, on this machine: [M] Table 4",
         about="""\
 A task is 5-way 1-shot, adapted in five inner steps of second-order MAML, as in
-the paper; MAML's gradients are summed, DP-MAML's clipped task by task, summed
-and noised. The whole step is timed, compiled before, over its tasks, in turns;
-images are random. The published times are those of one RTX 2080 Ti at width 64
-(48 for colour). At the scale cpu networks are narrow, so that the two columns
-are not comparable, but the ratio of private to not private is. No private data
-are used and nothing was chosen.""",
+the paper. MAML's gradients are summed; DP-MAML's are clipped task by task,
+summed and noised. The time of a whole compiled step is divided by its number of
+tasks; the two take turns, and images are random. The published times are those
+of one RTX 2080 Ti at width 64 (48 for colour). At the scale cpu networks are
+narrow, so the times are not comparable, but the ratio of private to not private
+is. No private data are used and nothing was chosen.""",
         runs=_table4_runs, table=_table4_table, draw=_draw_table4,
         finish=_finish_table4,
     ),

@@ -1,11 +1,11 @@
 """Training figures of "Meta-Learning with Differential Privacy", [M].
 
-The table `TARGETS` has them all: the points that each figure trains, and its
-panel. A `Point` is one training of task-level DP-MAML; figures that show the
-same point share its folder, so that it is trained once. A step draws each
-participant with the paper's probability L / 400 000, independently, and there
-are 400 000 / L steps, at every scale but smoke: so a point has the paper's
-privacy whatever the number of participants.
+The table `TARGETS` has the points that each figure trains, and its panel. A
+`Point` is one training of task-level DP-MAML. Figures that show the same point
+share its folder, so that it is trained once. A step samples each participant
+with the paper's probability L / 400 000, independently, and there are
+400 000 / L steps, at every scale but smoke. So a point has the paper's privacy
+whatever the number of participants.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -154,7 +154,7 @@ class Sweep:
   Attributes:
     axis: the name of the setting.
     x: the place of a point on it.
-    line: the name of the line on which a point stands.
+    line: the name of a point's line.
     logarithmic: scale of the axis.
     values: x -> accuracy in percent that the text of [M] states.
     peaks: line -> x of the best accuracy, where the text states only that.

@@ -195,7 +195,7 @@ TARGETS = {
     "glyphs": panels.Target(
         title="The main job: built-in glyphs with and without privacy",
         about="""\
-`make train` runs this: a narrow Conv4 learns by second-order MAML to tell apart
+`make train` runs this: a narrow Conv4 learns by second-order MAML to classify
 the glyphs of generated writers, 5-way 1-shot, with writers as participants.
 Both runs are measured on 600 test tasks of writers that neither has seen.""",
         notes="""\
@@ -229,11 +229,11 @@ either.""",
 these, and examples. Here Omniglot is trained on in two stages (character,
 drawing) and in three (alphabet, character, drawing), CIFAR-FS in three
 (superclass, class, image), and the built-in glyphs in three (participant,
-glyph, drawing), each with privacy and without. One run guarantees something to
-every level, at the noise that its preset sets. There are too few of 30
-alphabets or 20 superclasses to hide one among them: those runs teach the
+glyph, drawing), each with privacy and without. One run gives guarantees for
+every level, at the noise that its preset sets. With only 30 alphabets or 20
+superclasses no useful ε exists for one of them: those runs demonstrate the
 accounting, and the glyphs with their thousands of participants show a useful ε.
-Accuracy is that on classes nobody trained on.""",
+Accuracy is measured on classes that no run trained on.""",
         notes="""\
 Nothing was tuned for these runs: noise, rates and steps are those of the
 presets (`episodic_dp/config/presets/`), or fewer steps where the command says

@@ -181,7 +181,7 @@ def lines(
 
   Args:
     groups: runs of one setting each.
-    name: of the line on which a group stands.
+    name: name of a group's line.
     x: its place.
   """
   found: dict[str, list[Point]] = {}
@@ -232,10 +232,10 @@ def lined(
     *without: str,
     **options: Any,
 ) -> Callable[[Outcomes, Any], None]:
-  """Return a function that draws the accuracy of each setting over a label.
+  """Return a function that plots the accuracy of each setting over a label.
 
   Args:
-    name: of the line on which a setting stands.
+    name: name of a setting's line.
     x: its place.
     x_label: the name of the axis.
     *without: labels in which the runs of a setting differ.
@@ -280,7 +280,7 @@ def dots(
   Args:
     axes: of matplotlib.
     outcomes: the runs.
-    name: of the line on which a run stands.
+    name: name of a run's line.
     series: legend of a run.
     chance: accuracy of a blind guess, in percent.
 
@@ -314,7 +314,7 @@ def dots(
 def dotted(
     name: Callable[[Outcome], str], series: Callable[[Outcome], str]
 ) -> Callable[[Outcomes, Any], None]:
-  """Return a function that draws `dots` beside the chance of five ways."""
+  """Return a function that plots `dots` with the chance of five ways."""
 
   def draw(outcomes: Outcomes, figure: Any) -> None:
     dots(figure.subplots(), outcomes.values(), name, series, chance=20)

@@ -316,30 +316,29 @@ TARGETS = {
         title="DP-MAML's Table 3: few-shot accuracy with a guarantee for each"
         " participant",
         about="""\
-Six cells, each private and not, beside the numbers that are published: Omniglot
-5-way and 20-way, CIFAR-FS and mini-ImageNet with one and with five images of a
-class. The data are the paper's: synthetic participants (400 000, or 100 000 for
-mini-ImageNet) who own a task of training classes each. The learner is a
-prototypical network on a narrow Conv4, clipped at a fixed norm; each step draws
-participants independently of one another (Poisson), and the noise is what
-spends ε = 0.5 at δ = 1e-6 for a participant. One model a key serves the cells
-of one image and of five. Rows of the paper's learner, MAML, are given for
+Six cells, each private and not, with the published numbers: Omniglot 5-way and
+20-way, CIFAR-FS and mini-ImageNet with one and with five images of a class. The
+data are the paper's: synthetic participants (400 000, or 100 000 for
+mini-ImageNet) who each own a task of training classes. The learner is a
+prototypical network on a narrow Conv4, clipped at a fixed norm. Each step
+samples participants independently of one another (Poisson), and the noise
+spends ε = 0.5 at δ = 1e-6 for a participant. One model for each key serves the
+cells of one image and of five. Rows of the paper's learner, MAML, are given for
 Omniglot 5-way, at a smaller size: with the clip norm at a percentile of the raw
 norms, as in the paper, for which no guarantee holds, and with one at a private
 quantile.""",
         notes="""\
-The settings follow some twenty trials of a few minutes each on the same
-training classes, judged by validation accuracy and by how well the gradients of
-training tasks agree, and are not charged to ε: of the outer rate, the scale of
-the distances, the clip norm, the size of a step, averages of the iterates and
-queries. Earlier results on the same test classes (`budget`,
-`learners`) were known by then; none of this page's were. The means are over
-keys; "± " is the 95 % interval over 600 test tasks, which all keys share.
-Networks are narrower, tasks several times fewer without privacy (so that the
-distance of such two rows is not the price of privacy), and mini-ImageNet's
-images smaller (42 pixels) than in the papers. So of the points that a cell is
-below the published network without privacy, the first part is of noise,
-clipping and fewer, larger steps, and the second of network, images and
+About twenty trials of a few minutes each on the same training classes chose the
+outer rate, the scale of the distances, the clip norm, the size of a step,
+averages of the iterates and queries. They were compared by validation accuracy
+and by the agreement of training tasks' gradients, and are not charged to ε.
+Earlier results on the same test classes (`budget`, `learners`) were known by
+then; none of this page's were. The means are over keys; "± " is the 95 %
+interval over 600 test tasks, which all keys share. Networks are narrower,
+tasks several times fewer without privacy (so the difference of two such rows is
+not the price of privacy), and mini-ImageNet's images smaller (42 pixels) than
+in the papers. So a cell's distance from the published network without privacy
+has two parts: noise, clipping and fewer, larger steps; and network, images and
 tasks.""",
         runs=runs, table=table, draw=draw, more=rows,
     )

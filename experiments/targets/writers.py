@@ -82,31 +82,30 @@ TARGETS = {
         title="The price of privacy for 539 people: MNIST by its writers,"
         " 5-way",
         about="""\
-Each run spends a given epsilon for a writer, and the table says what the digit
-and the image of a writer spend in it. They are compared with runs without
-privacy and with the untrained network. All are judged on people who did not
+Each run spends a given epsilon for a writer, and the table has the epsilon of a
+writer's digit and image in the same run. They are compared with runs without
+privacy and with the untrained network. All are tested on people who did not
 train.
 
-The guarantees protect, by the same noise: a *writer*, all images of a person
-(whether this person took part); a *writer's digit*, one of the ten digits by
-this person (whether this person's sevens, say, are among the data); an *image*,
-one of these. That there are ten digits, who was asked, and how many images each
-wrote of each digit are public. A small ε is costly because there are few people
-to hide among: each is drawn in half of the steps. The three levels spend nearly
-the same: half of a drawn writer's digits are drawn, but a digit is exchanged
-for another one, which moves a task twice as far as a writer's absence does, and
-all images of a digit with few are drawn.""",
+One noise protects three units: a *writer*, all images of a person (whether this
+person took part); a *writer's digit*, one of the ten digits by this person (for
+example, whether this person's sevens are among the data); an *image*, one of
+these. Public are the ten digits, the list of people, and the number of images
+that each wrote of each digit. A small ε is costly because there are few people:
+each is sampled in half of the steps. The three levels spend nearly the same.
+Half of a sampled writer's digits are sampled, but a removed digit is replaced
+by another one, which moves a task twice as far as a writer's absence; and all
+images of a digit with few are sampled.""",
         notes="""\
-An interval over test tasks takes tasks of one person for independent ones. The
-ten digits are those of the training writers: a large part of the accuracy is
-how digits look by any hand, and a classifier of ten digits would need no
-example of the new hand at all.
+An interval over test tasks assumes that tasks of one person are independent.
+The ten digits are those of the training writers. A large part of the accuracy
+comes from features of digits that all writers share, and a classifier of ten
+digits would need no example by the new writer.
 
 Rate, steps, queries, width, clip norm and outer rate were chosen by the
-accuracy on validation writers of a few runs of one image a digit, most at
+accuracy on validation writers in a few runs of one image a digit, most at
 ε = 2; the best took half as long again as the runs here. This choice is not
-charged to ε. Two runs at a time, one core each, with much other work beside
-them.""",
+charged to ε. Two runs at a time, one core each, on a busy machine.""",
         runs=runs, table=_table,
         draw=panels.lined(
             lambda same: f"{same[0]['labels']['shot']} image(s) of a digit",
