@@ -124,7 +124,7 @@ def calibrate(
 def spend(config: RunConfig, epsilon: float) -> tuple[RunConfig, Calibration]:
   """Set the noise with which all steps spend a target for `config.level`.
 
-  A noise multiplier above a tenth of the tasks of a step is logged as a warning.
+  A noise multiplier above a tenth of a step's tasks is logged as a warning.
 
   Returns:
     the config with this noise, and the calibration.
