@@ -21,7 +21,7 @@ _BAD = {
     (*_TRAIN, "--config.stepz=3"): "no such field, but steps",
     (*_TRAIN, "--workdir="): "empty value",
     _PVI: "--config is missing",
-    _ADULT: "adult.data of UCI Adult is needed and",
+    _ADULT: "adult.data of UCI Adult is not in",
     (*_PVI, "--config=glyphs"): "expected a file, or one of adult",
     (*_ADULT, "--data_dir=none"): "is not in --data_dir=none",
     (*_PVI, "--config=own_table"): "without --data_dir",

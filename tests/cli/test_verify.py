@@ -66,7 +66,7 @@ def test_a_false_statement_ends_in_one_sentence_and_status_1(call, written):
             "stated as 'Fine.' and recomputed as None",
         ),
         (lambda d: d.update(comment="x"), "statement.comment"),
-        (lambda d: d.update(schema=0), "schema 0 and this version"),
+        (lambda d: d.update(schema=0), "schema 0, but this version"),
         (lambda d: d.update(library="episodic_dp 0", steps=1), "written by"),
     ],
 )
@@ -124,5 +124,5 @@ def test_levels_without_a_guarantee_and_the_seed_are_told(tmp_path, capsys):
   path.write_text(json.dumps(stated))
   verify.main(None, str(path))
   said = " ".join(capsys.readouterr().out.split())
-  assert "No guarantee for level 'class': FixedSize(n=6) draws every" in said
+  assert "No guarantee for level 'class': FixedSize(n=6) samples every" in said
   assert report.SEEDED in said

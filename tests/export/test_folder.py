@@ -98,7 +98,7 @@ def test_a_pickle_is_not_opened(model):
 @pytest.mark.parametrize(
     "edit, match",
     [
-        (lambda d: d.update(format=9), "is of format 9"),
+        (lambda d: d.update(format=9), "format is 9"),
         (lambda d: d["network"].update(name="os:system"), "model.name"),
         (lambda d: d["network"].update(widths=[9]), "head/kernel"),
         (lambda d: d["network"].update(widths=[10**9]), "no run has"),

@@ -69,7 +69,7 @@ def test_tasks_follow_from_the_seed_alone():
 
 @pytest.mark.parametrize(
     "way, shot, match",
-    [(5, 1, "4 of level 'glyph'"), (3, 5, ": draw at most 5, ")],
+    [(5, 1, "4 of level 'glyph'"), (3, 5, ": sample at most 5, ")],
 )
 def test_too_few_classes_or_examples_are_refused(way, shot, match):
   with pytest.raises(plan.PlanError, match=match):
