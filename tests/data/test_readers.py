@@ -125,7 +125,7 @@ def test_headers_that_claim_too_much_and_other_files(tmp_path):
   with pytest.raises(ValueError, match="cannot be read as an .npy"):
     readers.read(path)
   (tmp_path / "notes.txt").write_text("1,2")
-  with pytest.raises(ValueError, match="notes.txt is of no format"):
+  with pytest.raises(ValueError, match="notes.txt has no supported format"):
     readers.read(tmp_path / "notes.txt")
   with pytest.raises(ValueError, match="mode F of Pillow.*no known scale"):
     saved(tmp_path, Image.fromarray(RAMP.astype(np.float32)), "float.tiff")
