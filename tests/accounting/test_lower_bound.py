@@ -45,20 +45,16 @@ PLANS = {
 @pytest.mark.parametrize("name", PLANS)
 def test_it_is_at_most_the_guarantee(name, neighbours):
   release = release_of(*PLANS[name])
+  asked = dict(steps=30, neighbours=neighbours)
   for level in release.levels:
-    for steps, delta in ((1, 1e-3), (30, 1e-5)):
-      asked = dict(steps=steps, delta=delta, neighbours=neighbours)
-      least = accounting.lower_bound(release, level=level, **asked)
-      reported = accounting.guarantee(release, level=level, **asked).epsilon
-      assert 0 < least <= reported
-      if len(release.levels) == 1:
-        assert least > 0.85 * reported
-    delta = accounting.lower_bound(
-        release, steps=5, level=level, epsilon=1.0, neighbours=neighbours
-    )
-    assert 0 < delta <= accounting.guarantee(
-        release, steps=5, level=level, epsilon=1.0, neighbours=neighbours
-    ).delta
+    least = accounting.lower_bound(release, level=level, delta=1e-5, **asked)
+    most = accounting.guarantee(release, level=level, delta=1e-5, **asked)
+    assert 0 < least <= most.epsilon
+    if len(release.levels) == 1:
+      assert least > 0.85 * most.epsilon
+  least = accounting.lower_bound(release, level=level, epsilon=1.0, **asked)
+  most = accounting.guarantee(release, level=level, epsilon=1.0, **asked)
+  assert 0 < least <= most.delta
 
 
 @pytest.mark.parametrize("name", [n for n in PLANS if len(PLANS[n][0]) > 1])
@@ -79,29 +75,28 @@ def test_one_step_is_the_loss_of_an_enumerated_data_set(name):
       assert least == pytest.approx(truth, rel=2e-3, abs=1e-6)
 
 
-@pytest.mark.parametrize("z", [1e-30, 1e-20, 1.0, 1e30])
+@pytest.mark.parametrize("z", [1e-30, 1e-20, 1e30])
 @pytest.mark.parametrize(
-    "stage",
-    [plan.Poisson(0.1), plan.FixedSize(5), plan.FixedSize(50), plan.All()],
+    "stage", [plan.Poisson(0.1), plan.FixedSize(5), plan.All()]
 )
 def test_it_is_finite_for_any_noise(stage, z):
   release = release_of((50,), (stage,), "hospital", z)
   for steps in (1, 1000):
     asked = dict(steps=steps, level="hospital", delta=1e-5)
-    reported = accounting.guarantee(release, **asked).epsilon
-    assert 0 <= accounting.lower_bound(release, **asked) <= reported
+    told = accounting.guarantee(release, **asked).epsilon
+    assert 0 <= accounting.lower_bound(release, **asked) <= told
 
 
 def test_a_pass_has_one_too():
   release = release_of((40,), (plan.RandomAllocation(8),), "hospital")
   for steps in (8, 24):
-    reported = accounting.guarantee(
+    told = accounting.guarantee(
         release, steps=steps, level="hospital", delta=1e-5
     ).epsilon
     least = accounting.lower_bound(
         release, steps=steps, level="hospital", delta=1e-5
     )
-    assert 0.9 * reported < least <= reported
+    assert 0.9 * told < least <= told
 
 
 def test_unknown_plans_have_zero_and_wrong_values_end_in_a_sentence():
