@@ -104,6 +104,9 @@ def max_steps(
     limit: the largest answer.
     accountant: composes the steps.
 
+  Returns:
+    The number of steps, at most `limit`.
+
   Raises:
     UnsoundPlanError: no guarantee is proved for the combination.
     PlanError: a value is out of range.

@@ -48,7 +48,7 @@ def public_tasks(
   if validation.targets or len(validation.image_shape) != 3:
     return None
   classes = episode.classes
-  return training.draw(
+  return training.sample_tasks(
       validation, way=episode.way, shot=episode.shot, query=episode.query,
       classes=classes if classes in validation.hierarchy.levels else None,
       count=TASKS, seed=0,

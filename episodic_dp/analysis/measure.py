@@ -68,7 +68,7 @@ def measure(
     learner, tested = build.make_learners(config, shape)
     untrained = learner.init(jax.random.key(config.seed))
     chosen = config.evaluation
-    tasks = training.draw(
+    tasks = training.sample_tasks(
         splits.test,
         count=chosen.test_tasks,
         seed=chosen.seed + 1,

@@ -188,7 +188,7 @@ def draw_tasks(
   """
   hierarchy, episode = dataset.hierarchy, config.release.plan.episode
   assert episode is not None  # `check`.
-  drawn = training.draw(
+  drawn = training.sample_tasks(
       dataset, way=episode.way, shot=episode.shot, query=episode.query,
       classes=episode.classes, count=tasks * hierarchy.num_units(0), seed=seed,
   )

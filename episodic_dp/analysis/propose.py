@@ -230,7 +230,7 @@ def measure(
   episode = config.release.plan.episode
   assert episode is not None  # `check`.
   draw = functools.partial(
-      training.draw, public, way=episode.way, shot=episode.shot,
+      training.sample_tasks, public, way=episode.way, shot=episode.shot,
       query=episode.query,
   )
   tasks = draw(count=_TASKS, seed=0)

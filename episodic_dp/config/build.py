@@ -54,7 +54,7 @@ def build(
     if splits is None:
       splits = load_data(config, data_dir=data_dir, download=download)
     train = splits.train
-    validation = training.draw(
+    validation = training.sample_tasks(
         splits.validation,
         count=tasks.validation_tasks,
         seed=tasks.seed,

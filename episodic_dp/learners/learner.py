@@ -19,14 +19,30 @@ TaskLoss = Callable[[jax.Array, jax.Array], jax.Array]  # (outputs, labels)
 
 
 def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
-  """Compute the mean cross entropy of logits [n, way], labels int32 [n]."""
+  """Compute the mean cross entropy, in nats.
+
+  Args:
+    logits: float [n, way].
+    labels: int32 [n], from 0 to way - 1.
+
+  Returns:
+    A scalar.
+  """
   return optax.softmax_cross_entropy_with_integer_labels(
       logits, labels
   ).mean()
 
 
 def squared_error(outputs: jax.Array, targets: jax.Array) -> jax.Array:
-  """Compute the mean of (output - target)^2, both [n, k]."""
+  """Compute the mean squared error of regression.
+
+  Args:
+    outputs: float [n, k].
+    targets: float [n, k].
+
+  Returns:
+    A scalar, the mean of (output - target)^2 over all entries.
+  """
   return jnp.mean(jnp.square(outputs - targets))
 
 

@@ -427,7 +427,20 @@ def resnet12(
     norm: Norm = "batch",
     input_shape: tuple[int, ...] = (84, 84, 3),
 ) -> model_lib.Model:
-  """Build a `ResNet12`; arguments and errors as in `conv4`, d = 10 width."""
+  """Build a `ResNet12`.
+
+  Args:
+    way: number of classes; None omits the head: features [n, 10 width].
+    width: channels of the first block (64 in the literature).
+    norm: "batch", "group" or "none".
+    input_shape: (H, W, C), at least 16x16 pixels.
+
+  Returns:
+    The network, `Model`, with outputs float32 [n, way] or [n, 10 width].
+
+  Raises:
+    ValueError: an unknown norm, or images that are too small.
+  """
   return _convolutional(ResNet12(way, width, norm), input_shape)
 
 

@@ -388,6 +388,9 @@ class _Description:
 def to_dict(release: Release) -> dict[str, Any]:
   """Return the release as plain data for JSON; `from_dict` reads it.
 
+  Args:
+    release: the release; `leaf_rows` and `names` of its hierarchy are omitted.
+
   Returns:
     {"hierarchy": ..., "plan": ..., "mechanism": ...}, each with the fields of
     its dataclass (of `Tree` for the hierarchy): stages as text
@@ -405,6 +408,9 @@ def to_dict(release: Release) -> dict[str, Any]:
 
 def from_dict(data: Mapping[str, Any]) -> Release:
   """Return the release that `to_dict` described.
+
+  Args:
+    data: the result of `to_dict`, perhaps through JSON.
 
   Raises:
     PlanError: a field is missing, unknown or wrong.

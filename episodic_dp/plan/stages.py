@@ -140,6 +140,12 @@ def stage_lines(
 def parse_stage(text: str) -> Stage:
   """Parse 'FixedSize(5)', 'Poisson(0.004)', 'Poisson(8/30)' or 'All()'.
 
+  Args:
+    text: name of a stage and at most one number or quotient, in parentheses.
+
+  Returns:
+    The stage; text from `stage_text` gives an equal one.
+
   Raises:
     PlanError: the text is not a stage; the message lists the forms.
   """

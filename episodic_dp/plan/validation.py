@@ -13,6 +13,10 @@ from episodic_dp.plan.hierarchy import Hierarchy
 def validate(hierarchy: Hierarchy, plan: stages.SamplingPlan) -> None:
   """Check that every unit has the children that the plan samples.
 
+  Args:
+    hierarchy: the public sizes of the data.
+    plan: the sampling of a step.
+
   Raises:
     PlanError: names the unit at fault and the remedy.
   """
@@ -161,6 +165,13 @@ def tasks_per_step(
 
   In form "disjoint" a last task with too few classes counts by its share, so
   that the result is never 0: sums are divided by it.
+
+  Args:
+    hierarchy: the public sizes of the data.
+    plan: the sampling of a step, with an episode.
+
+  Raises:
+    PlanError: the plan has no episode.
   """
   episode = plan.episode
   if episode is None:

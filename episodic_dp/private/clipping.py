@@ -171,7 +171,16 @@ def sensitivity(
     clip_norm: float,
     neighbours: Literal["add-or-remove", "replace-one"] = "add-or-remove",
 ) -> float:
-  """Return the l2 bound on the sum's change between neighbours: C, or 2 C."""
+  """Return the l2 bound on the sum's change between neighbours: C, or 2 C.
+
+  Args:
+    clip_norm: C.
+    neighbours: "add-or-remove" for one clip unit more or less (C), or
+      "replace-one" for one that is replaced (2 C).
+
+  Raises:
+    PlanError: an unknown relation.
+  """
   allowed = ("add-or-remove", "replace-one")
   _validate.one_of("neighbours", neighbours, allowed)
   return clip_norm * (2.0 if neighbours == "replace-one" else 1.0)

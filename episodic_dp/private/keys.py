@@ -27,6 +27,9 @@ def secret_key(data: bytes | None = None) -> jax.Array:
     data: 8 bytes to make the same key again; None takes new ones from the
       operating system, so that the run cannot be repeated.
 
+  Returns:
+    The key; keep it secret, and use it for one run only.
+
   Raises:
     ValueError: `data` has another length.
   """

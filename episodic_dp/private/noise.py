@@ -37,6 +37,9 @@ def add_noise(
       unchanged); or float32[1] for all arrays, float32[m] for each of m.
     terms: number of independent normals whose sum, divided by the root of this
       number, is the noise of a coordinate.
+
+  Returns:
+    The tree with noise, float32 arrays of the same shapes.
   """
   if not isinstance(stddev, jax.Array) and stddev == 0:
     return total

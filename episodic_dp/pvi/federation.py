@@ -63,6 +63,9 @@ def make_clients(
     labels: [rows], classes from 0.
     members: name -> rows of the client.
 
+  Returns:
+    The clients, in the order of `members`.
+
   Raises:
     PlanError: a row has two clients, for which their guarantees would not hold,
       or a client has no row.

@@ -84,6 +84,9 @@ def run(
     **options: "resume", "key_file", "deadline" and "callbacks" of
       `training.run`.
 
+  Returns:
+    The posterior, and each client's guarantee: `Result`.
+
   Raises:
     RunError: the folder cannot be used, or holds another run.
     PlanError: no client may be visited within the budget.

@@ -1,8 +1,8 @@
 """Training in a work directory: checkpoints, evaluation, reports."""
 
 from episodic_dp.errors import RunError
-from episodic_dp.training.evaluation import draw
 from episodic_dp.training.evaluation import Evaluator
+from episodic_dp.training.evaluation import sample_tasks
 from episodic_dp.training.loop import Program
 from episodic_dp.training.loop import run
 from episodic_dp.training.meta_training import train
@@ -16,9 +16,9 @@ __all__ = [
     "Result",
     "RunError",
     "TrainingSpec",
-    "draw",
     "make_mesh",
     "run",
+    "sample_tasks",
     "train",
 ]
 

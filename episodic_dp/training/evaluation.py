@@ -109,7 +109,7 @@ class Tasks:
     return SquaredError if self.targets else Accuracy
 
 
-def draw(
+def sample_tasks(
     dataset: dataset_lib.Dataset,
     *,
     way: int,
@@ -129,6 +129,9 @@ def draw(
     count: number of tasks.
     seed: public seed; equal seeds give equal tasks.
     classes: level of the classes; None for the level above the examples.
+
+  Returns:
+    The tasks, on the host: rows int32[count, way, shot + query].
 
   Raises:
     PlanError: the data set has too few classes or examples for such a task.

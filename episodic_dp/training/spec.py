@@ -24,7 +24,8 @@ class TrainingSpec:
 
   Attributes:
     train: the data that tasks are sampled from.
-    validation: fixed tasks of public classes (`draw`); None for a run without
+    validation: fixed tasks of public classes (`sample_tasks`); None for a run
+    without
       validation, which has no best checkpoints.
     release: sampling plan and mechanism of a step, with the hierarchy of
       `train`.

@@ -107,8 +107,10 @@ people are never shown.
 # %%
 TASKS = dict(way=5, shot=1, query=1)
 COUNT = 20 if SCALE == "smoke" else 600
-validation = training.draw(people.validation, **TASKS, count=COUNT, seed=1)
-test = training.draw(people.test, **TASKS, count=COUNT, seed=2)
+validation = training.sample_tasks(
+    people.validation, **TASKS, count=COUNT, seed=1
+)
+test = training.sample_tasks(people.test, **TASKS, count=COUNT, seed=2)
 
 
 @plotting.styled

@@ -197,7 +197,7 @@ def _fine_tune(
   for entry in entries:
     entry["accuracy"] = {}
   for shot in run.shots:
-    tasks = training.draw(
+    tasks = training.sample_tasks(
         splits.test, way=config.way, shot=shot, query=config.evaluation.query,
         count=run.tasks, seed=config.evaluation.seed + 1,
     )

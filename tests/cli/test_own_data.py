@@ -188,7 +188,9 @@ def test_small_units_of_a_public_part_are_left_out_and_counted(
       data.read_options("own_data", {}),
       originals.Where(data_dir=root, cache_dir=tmp_path / "cache"),
   ).validation
-  tasks = training.draw(public, way=2, shot=1, query=1, count=60, seed=0)
+  tasks = training.sample_tasks(
+      public, way=2, shot=1, query=1, count=60, seed=0
+  )
   used = np.unique(tasks.rows)
   people = public.hierarchy.parents(1)[public.hierarchy.parents(2)]
   assert {*people[used]} == {p for p in range(3) if sizes[p] >= 2}

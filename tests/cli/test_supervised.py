@@ -64,7 +64,7 @@ def test_its_test_tasks_are_fine_tuned_with_new_heads(trained, splits):
       inner_steps=30,
       body=False,
   )
-  tasks = training.draw(splits.test, count=8, seed=2, **config.task)
+  tasks = training.sample_tasks(splits.test, count=8, seed=2, **config.task)
   expected = training.Evaluator(tuned).score([params], tasks)
   assert found["single"]["score"] == expected
   assert sorted(found["ensemble"]["steps"]) == [2, 4]

@@ -30,7 +30,7 @@ def _dataset(levels=3):
 
 
 def _draw(dataset, seed=0):
-  return training.draw(
+  return training.sample_tasks(
       dataset, way=WAY, shot=SHOT, query=QUERY, count=40, seed=seed
   )
 
@@ -73,7 +73,9 @@ def test_tasks_follow_from_the_seed_alone():
 )
 def test_too_few_classes_or_examples_are_refused(way, shot, match):
   with pytest.raises(plan.PlanError, match=match):
-    training.draw(_dataset(), way=way, shot=shot, query=1, count=2, seed=0)
+    training.sample_tasks(
+        _dataset(), way=way, shot=shot, query=1, count=2, seed=0
+    )
 
 
 def test_empty_units_of_public_data_are_left_out():
@@ -212,7 +214,9 @@ class _Line(fake_learner.FakeLearner):
 
 def test_regression_is_measured_by_the_squared_error():
   evaluator = training.Evaluator(_Line())
-  tasks = training.draw(_points(), way=1, shot=2, query=3, count=30, seed=0)
+  tasks = training.sample_tasks(
+      _points(), way=1, shot=2, query=3, count=30, seed=0
+  )
   assert tasks.chance is None and tasks.rows.shape == (30, 1, 5)
   exact, off = (evaluator.score(_params(p), tasks) for p in (0.0, 2.0))
   assert (exact.name, exact.sign) == ("squared_error", -1)

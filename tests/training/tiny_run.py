@@ -46,7 +46,7 @@ def dataset(seed=0, participants=20):
 @functools.cache
 def validation():
   """Ten tasks of other participants."""
-  return training.draw(
+  return training.sample_tasks(
       dataset(1), way=WAY, shot=SHOT, query=QUERY, count=10, seed=3
   )
 
