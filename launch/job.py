@@ -41,7 +41,7 @@ class Job:
 
 
 def of_command(command: Sequence[str], sweeps: Sequence[str]) -> Job:
-  """Describe the job of a command, of which only --workdir is read.
+  """Describe the job of a command; only --workdir of the command is read.
 
   Args:
     command: "train", "--config=glyphs", "--workdir=runs/mine", ...

@@ -1,4 +1,4 @@
-"""What tests of several folders share."""
+"""Fixtures and options of tests in several folders."""
 
 import os
 import pathlib
@@ -66,7 +66,7 @@ def _quick(config) -> bool:
 
 
 def _share_programs(config):
-  """What a test compiles, all processes of this session load from then on."""
+  """Share one compilation cache between all processes of this session."""
   folder = tempfile.mkdtemp(prefix="compiled")
   config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
   for name, value in zip(_CACHE, (folder, "0", "-1"), strict=True):

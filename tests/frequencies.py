@@ -29,7 +29,7 @@ def check_uniform(counts):
 
 
 def check_rows(rows, number):
-  """Require that so many different rows occur, all of them equally often."""
+  """Require `number` different rows, all equally often."""
   found, counts = np.unique(rows, axis=0, return_counts=True)
   assert len(found) == number
   check_uniform(counts)
@@ -41,7 +41,7 @@ def check_pairs(one, two, size):
 
 
 def check_binomial(counts, n, p, cells=10):
-  """Require binomial counts, by a chi-square test of so many cells."""
+  """Require binomial counts, by a chi-square test."""
   shares = np.linspace(0, 1, cells + 1)[1:-1]
   edges = np.unique(stats.binom.ppf(shares, n, p))
   cdf = np.concatenate([[0], stats.binom.cdf(edges, n, p), [1]])

@@ -83,7 +83,7 @@ def run(*words):
   return int(done.stdout), reported
 
 
-@pytest.mark.slow  # A process of its own, which compiles two steps.
+@pytest.mark.slow  # A separate process, which compiles two steps.
 def test_a_script_uses_all_cores_unasked_for_data_on_the_host_too():
   assert run("host") == (_CORES, [])
 

@@ -44,7 +44,7 @@ def walk(run: Callable[..., str], folder: pathlib.Path) -> None:
 
 
 def main(program: str) -> None:
-  """Walks in a folder of its own."""
+  """Walks in a separate folder."""
   with tempfile.TemporaryDirectory() as name:
 
     def run(*arguments: str) -> str:

@@ -68,8 +68,8 @@ class Law(NamedTuple):
     sums: float64[outcomes], in standard deviations of the noise.
     present: float64[outcomes], probabilities with the record.
     absent: float64[outcomes], probabilities without it.
-    pass_steps: the number of steps of a pass, one of which follows the law; 1
-      if all steps do.
+    pass_steps: the number of steps of a pass, only one of which follows the
+      law; 1 if all steps do.
   """
 
   sums: np.ndarray

@@ -160,11 +160,11 @@ def new_mapped_array(
   Raises:
     OSError: the disk has no room; raised before anything is filled.
   """
-  with output.replacing(path) as beside:
+  with output.replacing(path) as new:
     array = np.lib.format.open_memmap(
-        beside, mode="w+", dtype=dtype, shape=shape
+        new, mode="w+", dtype=dtype, shape=shape
     )
-    with beside.open("r+b") as f:
+    with new.open("r+b") as f:
       # A write to a mapped file without room would end the process.
       os.posix_fallocate(f.fileno(), 0, os.fstat(f.fileno()).st_size)
     yield array

@@ -59,7 +59,7 @@ class Originals:
   """The files that a data set can be prepared from.
 
   Attributes:
-    name: name of the data set, and of its own folder in data_dir.
+    name: name of the data set, and of its folder in data_dir.
     copy: name of one of several copies whose images differ; "" for the only
       one.
     sources: alternative sets of files; the first complete one is used.
@@ -120,9 +120,9 @@ class Originals:
             f"{archive.url} cannot be fetched ({e}): try again later, or"
             f" {self._remedy()}"
         ) from e
-      with files.replacing(path) as beside:
-        beside.write_bytes(content)
-        _check_sha256(beside, archive)
+      with files.replacing(path) as new:
+        new.write_bytes(content)
+        _check_sha256(new, archive)
     return [folder / archive.file for archive in archives]
 
   def _remedy(self) -> str:

@@ -6,7 +6,7 @@ or all are done. All randomness of a visit follows from the run's secret key,
 the client and the client's own step number.
 
 Formal guarantees: clients hold disjoint examples, so an example has the
-guarantee of its own client, and all examples together have the largest of these
+guarantee of its client, and all examples together have the largest of these
 (`worst`). This is parallel composition, although visits are adaptive
 (docs/pvi.md). It is for one example added to, or removed from, its client.
 """

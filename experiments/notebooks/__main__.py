@@ -1,4 +1,4 @@
-"""Execute the notebooks, and write each with its outputs beside its script.
+"""Execute the notebooks, and write each with its outputs next to its script.
 
   python -m experiments.notebooks [NAME ...]
 

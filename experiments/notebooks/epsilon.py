@@ -174,11 +174,11 @@ choose the same expected number of people:
 """
 
 # %%
-expected = 40  # People in a step: 2000 of which each is drawn at rate 0.02.
+expected = 40  # People in a step: 2000, each drawn at rate 0.02.
 samplers = {
     "each by a coin of their own": plan.Poisson(expected / 2000),
     "each in one step of every 50, by a die": plan.RandomAllocation(50),
-    "exactly 40, drawn anew in each step": plan.FixedSize(expected),
+    "exactly 40, drawn again in each step": plan.FixedSize(expected),
 }
 rows = []
 for name, stage in samplers.items():

@@ -115,7 +115,7 @@ test = training.sample_tasks(people.test, **TASKS, count=COUNT, seed=2)
 
 @plotting.styled
 def some_tasks(tasks, count=4):
-  """Draw support images above query images, a person beside another."""
+  """Draw support images above query images, people side by side."""
   figure = plotting.figure(1.5, width=plotting.WIDE)
   panels = figure.subplots(2, 5 * count)
   for number in range(count):

@@ -48,12 +48,12 @@ sys.path.insert(0, os.fspath(ROOT))
 """
 ## 1. Three ways to sample 1600 of 400 000
 
-- **Fixed size**: exactly 1600 people, sampled anew in each step, as most loops
+- **Fixed size**: exactly 1600 people, sampled again in each step, as most loops
   do.
 - **Poisson**: each person independently with probability 0.004. The number of
   people is 1600 on average.
 - **Random allocation**: each person takes part in one random step of every 250.
-  This is a pass over the data in parts of unequal size.
+  Every 250 steps visit all people once, in batches of unequal size.
 """
 
 # %%

@@ -89,7 +89,7 @@ the papers.
 
 # %%
 def show(name):
-  """The page of one file, its picture drawn anew."""
+  """The page of one file, its picture drawn again."""
   stored = STORED[name]
   above, _, below = PAGES[f"{name}.md"].partition(f"![{name}]({name}.png)")
   display(words(above))

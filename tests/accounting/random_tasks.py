@@ -202,7 +202,7 @@ def independent(rng) -> plans.Case:
 
 
 def participants(rng) -> plans.Case:
-  """Participants that are one task each, some of which cannot be filled."""
+  """Participants that are one task each; some cannot be filled."""
   way, count = int(rng.integers(1, 3)), int(rng.integers(1, 4))
   sizes = [
       rng.integers(1, 4, rng.integers(1, 4)).tolist() for _ in range(count)

@@ -194,10 +194,10 @@ def copies(rng) -> plans.Case:
     if mine or any(exact.holds(node, k, unit) for unit in places):
       return 1.0
     if node[0] >= k - 1:
-      beside = worst_case.ancestor(h, *node[:2], k - 1) in parents
+      sibling = worst_case.ancestor(h, *node[:2], k - 1) in parents
     else:
-      beside = any(exact.holds(node, k - 1, p) for p in parents)
-    return near if beside else far
+      sibling = any(exact.holds(node, k - 1, p) for p in parents)
+    return near if sibling else far
 
   def pairs():
     drawn = [exact.samples(n, stages, clip=clip) for n in (root, smaller)]

@@ -263,7 +263,7 @@ def claimed(hierarchy, stages, clip, level, epsilon, z):
 
 
 def test_the_counterexample():
-  """A single record of class A beside four of class B; that of A leaves."""
+  """Class A has one record and class B four; the record of A leaves."""
   labels = np.asarray(list("ABBBB"))
   stages, every = (plan.FixedSize(1), plan.All()), np.arange(5)
 

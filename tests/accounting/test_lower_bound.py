@@ -83,20 +83,20 @@ def test_it_is_finite_for_any_noise(stage, z):
   release = release_of((50,), (stage,), "hospital", z)
   for steps in (1, 1000):
     asked = dict(steps=steps, level="hospital", delta=1e-5)
-    told = accounting.guarantee(release, **asked).epsilon
-    assert 0 <= accounting.lower_bound(release, **asked) <= told
+    epsilon = accounting.guarantee(release, **asked).epsilon
+    assert 0 <= accounting.lower_bound(release, **asked) <= epsilon
 
 
 def test_a_pass_has_one_too():
   release = release_of((40,), (plan.RandomAllocation(8),), "hospital")
   for steps in (8, 24):
-    told = accounting.guarantee(
+    epsilon = accounting.guarantee(
         release, steps=steps, level="hospital", delta=1e-5
     ).epsilon
     least = accounting.lower_bound(
         release, steps=steps, level="hospital", delta=1e-5
     )
-    assert 0.9 * told < least <= told
+    assert 0.9 * epsilon < least <= epsilon
 
 
 def test_unknown_plans_have_zero_and_wrong_values_end_in_a_sentence():

@@ -148,7 +148,7 @@ def test_a_full_last_stage_leaves_the_levels_above(last):
 # One parameter. A class of which one task draws a support example and query
 # examples, in random order. Each of S inner steps releases the support
 # example's gradient in [-1, 1] with noise z_inner; the outer gradient of a
-# query example, in [-1, 1], may depend on the sign of what they release in all.
+# query example, in [-1, 1], may depend on the sign of the sum they release.
 # So the output is a finite mixture of Gaussians.
 
 
@@ -180,7 +180,7 @@ def sign(example):
 
 
 def rules(rng):
-  """Adversaries: what the query tells, what the support tells, both; random."""
+  """Adversaries that use the query, the support or both; random ones."""
   yield (lambda support: 0.0), (lambda query, side: sign(query))
   yield sign, (lambda query, side: float(side))
   yield sign, (lambda query, side: 1.0 if query == 0 else float(side))

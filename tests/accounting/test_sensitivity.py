@@ -257,7 +257,7 @@ def test_a_unit_is_exchanged_for_the_largest_of_the_others():
 
 
 # Cases that were above the truth: tiny ones, where the largest divergence over
-# all units of a level is the bound, and each with a number of its own.
+# all units of a level is the bound, each with its own number.
 
 LOOSE = {
     "poisson siblings": (

@@ -115,7 +115,7 @@ def test_losses_and_scores_are_means_of_cross_entropies():
   losses = membership.query_losses(special.softmax(logits, -1), labels)
   expected = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
   np.testing.assert_allclose(losses, expected, rtol=1e-5)
-  # Of sure answers float32 still tells which is the surer one.
+  # float32 still distinguishes two confident answers.
   sure = np.asarray([[[1, 1e-12], [1, 1e-20], [0, 1]]], np.float32)
   found = membership.query_losses(sure, np.zeros((1, 3), int))
   np.testing.assert_allclose(found[0, :2], [1e-12, 1e-20], rtol=1e-6)

@@ -61,8 +61,8 @@ class Audit(NamedTuple):
     with_record: the data set with the record.
     without_record: the same without it.
     learner: see `private.make_meta_step`.
-    plan: likewise.
-    mechanism: likewise.
+    plan: the plan of the claim.
+    mechanism: the mechanism of the claim.
     level: of the record.
     steps: of a run.
   """
@@ -117,7 +117,7 @@ class Audit(NamedTuple):
     return released.means.astype(np.float64) * count / self.mechanism.clip_norm
 
   def step(self, side: data.ArrayDataset, **compute: Any):
-    """The real step, compiled anew: a mistake planted before is in it."""
+    """Compile the real step again, with the mistake planted before."""
     return private.make_meta_step(
         self.learner, OPTIMIZER, side, self.release(side),
         compute=private.Compute(microbatch_size=1, **compute),

@@ -105,7 +105,7 @@ def test_a_signal_that_was_ignored_stays_so():
   assert (done.returncode, done.stdout) == (0, "ready\non\n"), done.stderr
 
 
-@pytest.mark.slow  # Ten processes, most of which import JAX.
+@pytest.mark.slow  # Ten processes; most import JAX.
 def test_no_moment_of_a_command_shows_a_traceback(tmp_path):
   config = "sinusoid:participants=64,rate=0.1,steps=4000,width=4,inner_steps=1"
   for tenth in range(3, 43, 4):

@@ -50,7 +50,7 @@ def splits():
 
 @pytest.fixture
 def own(tmp_path, monkeypatch):
-  """Writes code of one's own, which is imported anew; its name."""
+  """Writes a module that is then imported afresh; returns its name."""
   monkeypatch.chdir(tmp_path)
   monkeypatch.syspath_prepend(tmp_path)
   # Byte code is kept by size and second, and codes here may share both.

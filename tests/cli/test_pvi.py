@@ -16,7 +16,7 @@ TINY = (
 )
 
 
-@pytest.mark.slow  # Three commands, each of which compiles.
+@pytest.mark.slow  # Three commands that compile.
 def test_a_table_of_ones_own_is_learned_and_resumed(call, tmp_path):
   data, folder = tmp_path / "data", tmp_path / "run"
   data.mkdir()

@@ -13,7 +13,7 @@ from episodic_dp.cli import verify
 
 @pytest.fixture
 def written(make_run, tmp_path):
-  """What changes a statement -> the path of the changed one."""
+  """Writes a statement after a change of its data; returns its path."""
 
   def write(change=lambda data: None):
     data = costs.account(make_run())

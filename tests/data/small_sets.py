@@ -123,7 +123,7 @@ def cifar_binary(root: pathlib.Path) -> None:
 
 
 def picture(name: str, kind: str, size: int = 84) -> bytes:
-  """Return a picture of its own colour for each name, as a file."""
+  """Return one picture per name, each of another colour, as a file."""
   colour = np.frombuffer(hashlib.sha256(name.encode()).digest()[:3], np.uint8)
   image = Image.new("RGB", (size, size), tuple(colour.tolist()))
   return _encoded(image, kind)

@@ -52,7 +52,7 @@ def save_run(config: RunConfig, folder, splits, steps=2, quality=None):
 
 
 def state(config, folder, steps):
-  """Writes the privacy statement of so many steps."""
+  """Writes the privacy statement of a number of steps."""
   ledger = accounting.Ledger().add(config.release, steps, continued=False)
   files.write_json(
       folder / reporting.GUARANTEE, accounting.run_statement(ledger, delta=1e-5)

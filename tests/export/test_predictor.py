@@ -180,7 +180,7 @@ _TRAINING = (
 )
 
 
-@pytest.mark.slow  # A process of its own.
+@pytest.mark.slow  # A separate process.
 def test_nothing_that_trains_is_loaded(run):
   done = subprocess.run(
       [sys.executable, "-c", _USE, run.model],

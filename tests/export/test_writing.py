@@ -1,4 +1,4 @@
-"""What is exported, what never leaves, and what is refused."""
+"""Contents of exported folders: what they hold, hide and refuse."""
 
 import json
 import os

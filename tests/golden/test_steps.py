@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def digests(devices):
-  """Run `steps` on so many CPU devices: name -> [sum, projection]s."""
+  """Run `steps` on a number of CPU devices: name -> [sum, projection]s."""
   done = subprocess.run(
       [sys.executable, "-m", "tests.golden.steps", str(devices)],
       env=os.environ | {"JAX_NUM_CPU_DEVICES": str(devices)},

@@ -1,4 +1,4 @@
-"""What the tests of launchers share."""
+"""Fixtures of the tests of launchers."""
 
 import pytest
 

@@ -127,7 +127,7 @@ def _wait(holds, seconds, explain):
 
 
 def _show(job):
-  """What SLURM knows of a job."""
+  """Return SLURM's fields of a job."""
   text = _ask("scontrol", "show", "job", "-o", job)
   return dict(part.split("=", 1) for part in text.split() if "=" in part)
 

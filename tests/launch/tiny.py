@@ -60,7 +60,7 @@ def assert_same(folder, expected):
 
 
 def steps(folder):
-  """How many steps have left a line."""
+  """Return the number of steps that have left a line."""
   path = pathlib.Path(folder) / metrics.FILE
   # The first line is that of step 0.
   return max(0, path.read_bytes().count(b"\n") - 1) if path.exists() else 0

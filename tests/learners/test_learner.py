@@ -190,7 +190,7 @@ def test_the_direction_is_the_way_back_from_the_end_of_the_plain_loop(
   for k in end:
     expected = (params[k] - end[k]) / 0.3
     np.testing.assert_allclose(direction[k], expected, rtol=1e-9)
-  # The loss beside it is that of a test task, which adapts to its support set.
+  # The loss is that of a test task, which adapts to its support set.
   np.testing.assert_allclose(loss, at_support, rtol=1e-12)
 
 

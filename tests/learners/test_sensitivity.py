@@ -150,7 +150,7 @@ def test_what_is_frozen_is_neither_clipped_nor_noised(name):
   state, metrics = step(state)
   # Noise falls on every number that is trained.
   assert (before != flat(state.params)).all()
-  # Its norm is that of so many numbers, and of one clipped sum more.
+  # Its norm is that of the released numbers and one more clipped sum.
   units = {"supervised": 4}.get(name, 2)
   expected = 3.0 / units * np.sqrt(before.size)
   assert 0.5 * expected < float(metrics["update_norm"]) < 1.5 * expected + 1

@@ -1,4 +1,4 @@
-"""Derivatives of two orders by reverse mode, beside a plain implementation."""
+"""Derivatives of two orders by reverse mode, against a plain implementation."""
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,7 @@ def two_orders(function, arguments):
 
 
 def error(quick, plain, arguments):
-  """Of `quick` in float32, relative to `plain` in float64.
+  """Return the error of `quick` in float32, relative to `plain` in float64.
 
   The largest difference in an array over the array's largest entry, and the
   largest of these over value and derivatives.

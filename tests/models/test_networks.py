@@ -15,7 +15,7 @@ from episodic_dp.models import networks
 
 
 def convolution(x, layer, norm):
-  """Of a layer's kernel by XLA, and its norm."""
+  """Convolve by XLA with a layer's kernel, and normalize."""
   x = lax.conv_general_dilated(
       x, layer["kernel"], (1, 1), "SAME",
       dimension_numbers=("NHWC", "HWIO", "NHWC"),

@@ -16,8 +16,8 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_beside(tmp_path):
   with pytest.raises(ValueError):
     files.write_json(path, {"a": float("inf")})
   with pytest.raises(RuntimeError):
-    with files.replacing(path) as beside:
-      beside.write_text("half")
+    with files.replacing(path) as part:
+      part.write_text("half")
       raise RuntimeError
   assert json.loads(path.read_text()) == {"a": 1}
   assert list(tmp_path.iterdir()) == [path]
@@ -46,10 +46,10 @@ def test_content_is_on_the_disk_before_it_takes_the_place(
 def test_private_files_are_never_readable_by_others(tmp_path):
   path = tmp_path / "a.txt"
   (tmp_path / ".a.txt.tmp").write_text("of a process that was killed")
-  with files.replacing(path, private=True) as beside:
-    assert beside.stat().st_mode & 0o777 == 0o600
-    assert not beside.read_text()
-    beside.write_text("secret")
+  with files.replacing(path, private=True) as part:
+    assert part.stat().st_mode & 0o777 == 0o600
+    assert not part.read_text()
+    part.write_text("secret")
   assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -65,8 +65,8 @@ def test_errors_of_the_system_keep_the_old_file(tmp_path):
   path = tmp_path / "file"
   path.write_text("before")
   with pytest.raises(OSError) as caught:
-    with files.replacing(path) as beside:
-      beside.write_text("half")
+    with files.replacing(path) as part:
+      part.write_text("half")
       raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
   assert caught.value.errno == errno.ENOSPC
   assert path.read_text() == "before" and list(tmp_path.iterdir()) == [path]

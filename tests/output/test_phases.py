@@ -1,4 +1,4 @@
-"""What a program is doing, said while it does it."""
+"""Messages about the current phase of a program."""
 
 import io
 import re

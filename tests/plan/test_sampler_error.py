@@ -163,7 +163,7 @@ def test_a_pass_is_charged_for_its_bins_and_its_overflow():
 
 
 def test_ratios_of_uniform_numbers_are_near_one():
-  """In small: every value of floor(U n / 2^8), as its share of 1 / n."""
+  """Enumerate floor(U n / 2^8) over U, relative to a share of 1 / n."""
   # floor(U n / 2^128) is off from uniform by at most n / 2^128.
   assert sampler_error.UNIFORM_ERROR >= (2**31 - 1) / 2**sampler_error.BITS
   bits = 8
@@ -190,7 +190,7 @@ def hockey_stick(positive, negative, alpha):
 @pytest.mark.parametrize("n", [2, 5, 9])
 @pytest.mark.parametrize("own", [True, False])
 def test_counts_that_are_cut_cost_what_is_unmatched(own, n, p, monkeypatch):
-  """In small: tails of 2^-5, thresholds of 2^-10, all counts distinguished.
+  """Enumerate tails of 2^-5, thresholds of 2^-10, all counts distinguished.
 
   The unit is a child of the family itself (`own`), or lies inside a child: a
   sample with c of the others has masses that follow from the drawn count.

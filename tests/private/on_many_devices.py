@@ -173,7 +173,7 @@ def agreement(names):
 
 
 def one_step_sum(mesh, clip_norm=1.0):
-  """What a sum over devices gives, and how far one task moves it.
+  """Sum over devices, and find how far one task moves the sum.
 
   Returns:
     "sum", the distance from the sum on one device, and "move", the largest move

@@ -54,7 +54,7 @@ PIXELS = SIDE * SIDE
 ROUNDING = 2.0**-24
 EPISODE = plan.Episode(way=1, shot=1, query=1)
 KEY = jax.random.key(3)
-# A case of which another one is among the quick tests.
+# Another case of this test is among the quick tests.
 also = lambda *case: pytest.param(*case, marks=pytest.mark.slow)  # noqa: E731
 
 
@@ -301,7 +301,7 @@ def test_the_reciprocal_of_the_largest_entry_is_never_flushed(clip, exponent):
 
 
 def test_gradients_that_are_constants_of_the_program():
-  """Of a parameter that nothing reads, for one, beside others or alone."""
+  """For example of a parameter that nothing reads, with others or alone."""
   clip = jax.jit(jax.vmap(lambda a: clipping.clip((a, jnp.zeros((9, 3))), 1.0)))
   found = clip(np.float32([[3.0, 4.0], [0.0, 0.0], [1e-30, 0.0]]))
   np.testing.assert_array_equal(found.finite, True)
@@ -540,7 +540,7 @@ def _one_block(norm):
 @pytest.mark.slow
 @pytest.mark.parametrize("norm", ["batch", also("group")])
 def test_constant_images_give_finite_gradients(norm):
-  """Of variance 0: black, white, grey, and one value for each class."""
+  """Variance 0: black, white, grey, and one value for each class."""
   learner = learners.MAML(_one_block(norm), inner_steps=1, inner_rate=0.5)
   mechanism = plan.Mechanism(clip_unit="task", noise_multiplier=0.0)
   params = learner.init(jax.random.key(0))

@@ -228,7 +228,7 @@ def arrays_of(scale, seed=0):
 
 
 def in_noise_units(m, bounds, gradient):
-  """What one clip unit adds to a release, in deviations of its noise."""
+  """Return one clip unit's part of a release, in deviations of its noise."""
   clipped = CLIP_AT[m.clip_by](gradient, bounds)
   seen = quantile.count_within(
       jax.tree.map(lambda a: a[None], clipped), jnp.ones(1, bool)

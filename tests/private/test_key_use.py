@@ -44,7 +44,7 @@ _SAMPLE_LEVEL = {
 
 
 class Uses:
-  """What the keys of one step were asked for.
+  """Record uses of the keys of one step.
 
   Attributes:
     bits: key -> how often it gave bits.
@@ -127,7 +127,7 @@ def noted(run, steps=3, **compute):
 
 
 def repeated(found) -> list[str]:
-  """What is wrong: within a step, and between steps."""
+  """Describe keys used twice, within a step or between steps."""
   wrong = [text for uses in found for text in uses.found_twice()]
   seen = set()
   for uses in found:
@@ -378,7 +378,7 @@ class Telling(learners.Supervised):
   adapts = True
 
   def meta_gradient(self, params, episode):
-    """What is drawn for the query set, and for two passes over the support."""
+    """Return the draws for the query set and two passes over the support."""
     found = [
         learner.model.apply(params, jnp.ones((1, 4)))[0, 0]
         for learner in (self, self.in_pass(0), self.in_pass(1))

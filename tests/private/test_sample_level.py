@@ -255,7 +255,7 @@ def test_a_step_equals_the_loop_over_its_tasks():
 
 
 def refused(text, *, by, m=None):
-  """Whether no step is made, and the sentence that says why matches."""
+  """Require that no step is made; return True if the reason matches."""
   with pytest.raises(plan.UnsoundPlanError) as e:
     make_step(m or mechanism(), by)
   return re.search(text, str(e.value)) is not None
@@ -398,7 +398,7 @@ RAGGED = plan.Hierarchy.from_sizes([3, 7, 4], levels=("class", "image"))
 
 
 def test_a_unit_without_an_example_gives_nothing_but_noise():
-  """Of three classes one is empty; a step draws one of them."""
+  """One of three classes is empty; a step samples one class."""
   hierarchy = plan.Hierarchy.from_labels(
       {"class": np.arange(ROWS) // 7}, leaf="image", units=[0, 1, 2]
   )

@@ -20,7 +20,7 @@ _SCRIPT = pathlib.Path(__file__).with_name("on_many_devices.py")
 
 
 def run_script(*arguments):
-  """What the script finds on eight forced host devices."""
+  """Return the output of the script on eight forced host devices."""
   flags = (
       "--xla_force_host_platform_device_count=8"
       " --xla_backend_optimization_level=0"  # Compiles faster.

@@ -205,7 +205,7 @@ def test_the_average_is_the_plain_mean_first_and_exponential_later(decay):
 @pytest.mark.parametrize(
     "sizes,tasks",
     [
-        # One class less, beside another participant: the step is that one's.
+        # Of two participants one lacks a class: the step uses the other.
         ([[3, 3], [3, 3, 3]], 1),
         # One image too few in the only participant. (Slow: it compiles again.)
         pytest.param([[3, 1, 3]], 0, marks=pytest.mark.slow),

@@ -1,4 +1,4 @@
-"""What tests of partitioned variational inference share."""
+"""Fixtures of the tests of partitioned variational inference."""
 
 import jax
 import pytest

@@ -101,7 +101,7 @@ def test_noise_takes_no_certainty_of_the_prior(begun):
 
 
 def test_the_noise_has_the_spread_that_is_accounted_for(begun):
-  """Of the linear part, which no projection touches at first order."""
+  """Measure the linear part: no projection touches it at first order."""
   clip_norm, z = 2.0, 3.0
   nobody = jnp.zeros(CLIENTS, bool)
   # A prior so certain that noise is never projected away.

@@ -51,7 +51,7 @@ def _place(federation, client):
 
 @pytest.mark.slow  # Compiles the steps of two clients besides.
 def test_a_visit_takes_the_steps_of_the_private_step(federation, begun, after):
-  """Those of `make_meta_step` for this client's data, release and key."""
+  """Compare with `make_meta_step` for this client's data, release and key."""
   members = tiny_run.members()
   for client in (0, 3):
     release = tiny_run.releases(members)[client]

@@ -36,7 +36,7 @@ def _same(a, b):
 
 
 def _killed(folder, step, **options):
-  """Run until a round, of which nothing is saved."""
+  """Run until a round that is not saved."""
 
   def kill(line):
     if line["step"] == step:
@@ -150,7 +150,7 @@ def test_every_client_stops_before_its_budget_would_be_passed(
     assert not verified.differences
     stated = json.loads(text)["guarantees"]["example"]["epsilon"]
     assert stated == row["guarantee"]["epsilon"]
-  # Asked to go on, it does not; with more budget it does.
+  # It does not continue when asked to; with more budget it does.
   again = pvi.run(spec, tmp_path, federation=federation)
   assert again.rounds == result.rounds
   _same(again.posterior, result.posterior)

@@ -31,7 +31,7 @@ def members():
 
 @functools.cache
 def learner():
-  """Of two features."""
+  """Return a learner of two features."""
   model = pvi.LogisticRegression(2)
   return pvi.VariationalLearner(model, model.prior(1.0))
 

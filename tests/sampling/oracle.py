@@ -83,7 +83,7 @@ def check_frequencies(hits, draws, rates):
 
 
 def check_pairs(tree, stages, drawn, draws):
-  """How often each leaf and pair of leaves was drawn; `drawn` of `included`."""
+  """Check counts of leaves and pairs of leaves; `drawn` from `included`."""
   paths, drawn = leaves(tree), drawn.astype(int)
   exact = [[pair(stages, one, two) for two in paths] for one in paths]
   check_frequencies(drawn.T @ drawn, draws, exact)
@@ -122,13 +122,13 @@ def subsets(tree, stages, name=()):
 
 
 def check_subsets(tree, stages, drawn, draws):
-  """How often each set of leaves was drawn against its exact probability.
+  """Check how often each set of leaves was drawn against its probability.
 
   Args:
     tree: nested sizes.
     stages: of the plan.
-    drawn: bool[draws, leaves], of `included`.
-    draws: how many.
+    drawn: bool[draws, leaves], from `included`.
+    draws: the number of samples.
   """
   exact = subsets(tree, stages)
   assert sum(exact.values()) == 1

@@ -346,7 +346,7 @@ def test_order_within_a_step_is_uniform():
   three = indices[mask.sum(axis=1) == 3][:, :3]
   frequencies.check_rows(np.argsort(three), 6)
   frequencies.check_rows(np.sort(three), 20)
-  # In the steps of a pass of one step the order is drawn anew.
+  # In the steps of a pass of one step the order is drawn again.
   frequencies.check_rows(_pass_steps(4, 1, np.arange(5000))[0], 24)
 
 

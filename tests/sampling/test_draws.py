@@ -170,7 +170,7 @@ def _release(tree, stages, *, levels=oracle.LEVELS, episode=None, short=False):
 
 
 def _halves(bits):
-  """What the JAX sampler takes: uint32[..., 4], most significant first."""
+  """Return bits for the JAX sampler: uint32[..., 4], high words first."""
   halves = np.stack([bits >> np.uint64(32), bits & np.uint64(2**32 - 1)], -1)
   return jnp.asarray(halves.reshape(len(bits), 4).astype(np.uint32))
 
@@ -202,7 +202,7 @@ def test_uniform_numbers_are_those_of_the_jax_sampler():
     [(1, 1), (4, 4), (4, 9), (4, 2), (4, 0), (5, 40), (40, 40), (40, 13)],
 )
 def test_orders_are_those_of_a_sequential_shuffle(slots, children):
-  """That of the sampler without JAX."""
+  """Compare with the shuffle of the sampler without JAX."""
   families, take = 50, min(children, slots)
   bits = _bits(families * slots)
   given = bits.reshape(families, slots, 2)[:, :take].reshape(-1, 2)

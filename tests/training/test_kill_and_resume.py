@@ -109,7 +109,7 @@ def test_two_processes_stop_together_survive_kills_and_go_on_as_one(tmp_path):
   (out, _), (reported, _) = _ended(two, requeue, requeue)
   steps = out.partition("took ")[2].split()[0]
   assert f"took {steps} SIGTERM" in reported
-  # With another number of processes it goes on under a fresh key.
+  # With another number of processes it continues under a fresh key.
   _ended(_start(folder, int(steps) + 1), 0)
   with workdir.locked(folder) as place:
     assert len(resume.load(place).segments) == 3

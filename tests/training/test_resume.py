@@ -245,7 +245,7 @@ def test_another_fingerprint_is_one_sentence_then_a_fork(run):
   assert _noise(run) != before
   key = _key(run)
   assert [(s.first, s.last) for s in key.segments] == [(0, 6), (4, 6)]
-  # It goes on as what it has become, and not as what it was.
+  # It continues as the forked run, and not as the first.
   again = tiny_run.train(_changed(), run)
   assert again.guarantees["participant"].epsilon == _epsilon(STEPS + 2)
   _check_refused(_spec(), run, "config.version=absent")
@@ -253,7 +253,7 @@ def test_another_fingerprint_is_one_sentence_then_a_fork(run):
   tiny_run.train(_spec(), run, resume="auto")
   assert len(_key(run).segments) == 3
   assert _noise(run) not in (before, key.seal)
-  # The fork's own steps cannot be taken anew under the key before it.
+  # The fork's own steps cannot be repeated under the earlier key.
   shutil.rmtree(run / "checkpoints")
   _check_refused(_spec(), run, "of step 0, was not written under the secret")
 

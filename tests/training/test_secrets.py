@@ -83,7 +83,7 @@ def test_diagnostics_are_nowhere_else(finished):
 
 
 def test_nothing_that_is_published_holds_a_time(finished):
-  """When steps were taken tells how many tasks they sampled."""
+  """The times of steps reveal how many tasks they sampled."""
   texts = search.public_bytes(finished[0])
   del texts["the names of files"]
   assert len(texts) > 6

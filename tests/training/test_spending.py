@@ -1,4 +1,4 @@
-"""What a run is said to have spent, step by step."""
+"""Reported ε of a run, step by step."""
 
 import types
 

@@ -136,7 +136,7 @@ def kill(a_spec, workdir, step, **options):
     train(a_spec, workdir, callbacks=[end], **options)
   except Killed:
     return
-  raise AssertionError(f"the run did not come to step {step}")
+  raise AssertionError(f"the run did not reach step {step}")
 
 
 def final_params(workdir):

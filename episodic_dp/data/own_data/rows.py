@@ -36,7 +36,7 @@ class Options:
     shares: shares of the units for training, validation and test, if the source
       does not name the parts; None means 0.6, 0.2, 0.2.
     by: level whose units are divided, equal names together; None means the
-    first.
+      first.
     crossing: second level, if units of one name under several primary units are
       one unit, such as a patient with images of several diagnoses. Its
       guarantee covers all of them, and it may be in one part only.

@@ -255,7 +255,7 @@ def test_the_larger_of_two_is_above_both_and_no_more():
 
 
 def kinds_of(size):
-  """Kinds of units none of which is above another."""
+  """Return kinds of units, none above another."""
   shares = np.linspace(0.1, 0.9, size)
   return tuple(
       amplification.Amplification((0.1,), float(p), (1.0,), float(1.5 - p))

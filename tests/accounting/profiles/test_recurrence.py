@@ -101,7 +101,7 @@ INDEPENDENT = {  # sizes, drawn, tasks
 @pytest.mark.parametrize("level", [0, 1, 2])
 @pytest.mark.parametrize("name", list(INDEPENDENT))
 def test_independent_tasks(name, level):
-  """The draws of the plan, task by task, each with a gradient of its own."""
+  """Return the draws of the plan, task by task, each with its own gradient."""
   sizes, drawn, tasks = INDEPENDENT[name]
   h = plan.Hierarchy.from_sizes(sizes, levels=("alphabet", "class", "image"))
   p = plan.SamplingPlan(
