@@ -109,11 +109,11 @@ class Ledger:
       )
     at = None
     if not in_passes:
-      same = (i for i, e in enumerate(self.entries) if same_description(e, new))
+      same = (i for i, e in enumerate(self.entries) if e.same_description(new))
       at = next(same, None)
     elif continued and self.entries:
       at = len(self.entries) - 1
-      if not same_description(self.entries[at], new):
+      if not self.entries[at].same_description(new):
         raise plan_lib.PlanError(
             "continued=True adds steps to the passes of the last entry, which"
             " has another plan: use continued=False to start a new pass"
@@ -221,13 +221,6 @@ def _read(entries: Sequence[Any]) -> Iterator[Entry]:
       )
     rest = {k: v for k, v in described.items() if k != "steps"}
     yield _entry(plan_lib.from_dict(rest), described["steps"])
-
-
-def same_description(a: Entry, b: Entry) -> bool:
-  """Return whether two entries have equal samplers and releases."""
-  return a.release == b.release or (  # The very same hierarchy.
-      plan_lib.to_dict(a.release) == plan_lib.to_dict(b.release)
-  )
 
 
 def _entry(release: plan_lib.Release, steps: Any) -> Entry:

@@ -419,6 +419,13 @@ class Entry:
   release: plan_lib.Release
   steps: int
 
+  def same_description(self, other: "Entry") -> bool:
+    """Return whether another entry has an equal sampler and release."""
+    a, b = self.release, other.release
+    return a == b or (  # The very same hierarchy.
+        plan_lib.to_dict(a) == plan_lib.to_dict(b)
+    )
+
 
 def phases_of(
     entry: Entry,
@@ -457,7 +464,8 @@ def phases_of(
     found.append(Phase(units, 1))
   elif rest:
     parts.append((rest, 1))
-  if condition_on_step:
+  primary_unit = not release.hierarchy.level_index(level)
+  if condition_on_step and (replaced or not primary_unit):
     passes = sum(times for _, times in parts)
     found.append(Phase(tuple(map(_in_known_step, units)), passes))
   else:
@@ -515,23 +523,32 @@ def routes(
     for e in entries:
       e.release.check_level(level)
     return ()
-  first = entries[0].release
   conditions = [replaced]
-  if not replaced and first.hierarchy.level_index(level) > 0 and any(
+  if not replaced and any(
       isinstance(e.release.plan.stages[0], plan_lib.RandomAllocation)
+      and e.release.hierarchy.level_index(level) > 0
       for e in entries
   ):
     conditions.append(True)
   result = []
   for condition in conditions:
-    times: dict[unit_profile.UnitProfiles, int] = {}  # Equal phases add up.
+    times: dict[tuple[unit_profile.UnitProfiles, int], int] = {}
     for entry in entries:
       for phase in phases_of(
           entry, level, condition_on_step=condition, replaced=replaced
       ):
-        count = times.get(phase.unit_profiles, 0) + phase.times
-        times[phase.unit_profiles] = count
-    result.append(tuple(Phase(units, count) for units, count in times.items()))
+        # Equal phases add up. A unit may be of one kind in one plan and of
+        # another in the next, so several kinds add up in equal plans only.
+        first = 0
+        if len(phase.unit_profiles) > 1:
+          first = next(
+              i for i, e in enumerate(entries) if e.same_description(entry)
+          )
+        key = phase.unit_profiles, first
+        times[key] = times.get(key, 0) + phase.times
+    result.append(
+        tuple(Phase(units, count) for (units, _), count in times.items())
+    )
   units = [unit for phase in result[0] for unit in phase.unit_profiles]
   if replaced and not all(
       getattr(unit, "replaced_sensitivity", 0.0) for unit in units

@@ -158,7 +158,7 @@ def _check_steps(
     spent = ledger_lib.Ledger.from_dict(checkpoints.about(step)["ledger"])
     for entry in spent.entries:
       if not any(
-          ledger_lib.same_description(entry, other)
+          entry.same_description(other)
           and other.steps >= entry.steps
           for other in stated
       ):

@@ -13,6 +13,7 @@ from episodic_dp.accounting import ledger as ledger_lib
 from episodic_dp.accounting import report
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.plan import sampler_error
+from tests.accounting import enumerated
 
 LEVELS = ("unit", "class", "record")
 H = plan.Hierarchy.regular((500, 8, 5), levels=LEVELS)
@@ -174,6 +175,67 @@ def test_it_is_read_back_as_it_was_written():
 def test_other_data_is_no_ledger(data):
   with pytest.raises(plan.PlanError, match="a list of entries"):
     accounting.Ledger.from_dict(data)
+
+
+@pytest.mark.parametrize(
+    "level,asked",
+    [
+        ("unit", {}),
+        ("record", {"neighbours": "replace-one"}),
+        ("record", {"group": 2}),
+    ],
+)
+def test_order_is_nothing_and_a_run_more_never_costs_less(level, asked):
+  def epsilon(runs):
+    found = accounting.Ledger()
+    for release, steps in runs:
+      found = found.add(release, steps, continued=False)
+    return found.guarantee(level, delta=1e-5, **asked).epsilon
+
+  below = (plan.All(), plan.Poisson(0.4))
+  trees = (  # The same units, also where they belong to days.
+      ((50, 8, 5), LEVELS, (plan.Poisson(0.1), *below)),
+      ((50, 8, 5), LEVELS, (plan.RandomAllocation(5), *below)),
+      ((10, 5, 8, 5), ("day", *LEVELS),
+       (plan.RandomAllocation(2), plan.Poisson(0.01), *below)),
+  )
+  runs = [
+      (
+          plan.Release(
+              plan.Hierarchy.regular(sizes, levels=levels),
+              plan.SamplingPlan(stages),
+              noisy(6.0),
+          ),
+          10,
+      )
+      for sizes, levels, stages in trees
+  ]
+  whole = epsilon(runs)
+  assert epsilon(runs[::-1]) == pytest.approx(whole, rel=1e-6)
+  assert epsilon(runs[:2]) <= whole
+  release, steps = runs[1]  # In passes of their own.
+  assert epsilon([(release, steps)] * 3) == epsilon([(release, 3 * steps)])
+
+
+def test_a_unit_may_be_of_another_kind_in_another_tree():
+  """A patient of a small ward in one run and of a large one in the other."""
+  wards = [[3] * 5, [7] * 25]  # Records of each patient.
+  found, shown = accounting.Ledger(), []
+  for sizes, patients, records in ((wards, 5, 3), (wards[::-1], 25, 7)):
+    h = plan.Hierarchy.from_sizes(sizes, levels=("ward", "patient", "record"))
+    stages = (plan.All(), plan.FixedSize(4), plan.All())
+    m = plan.Mechanism(clip_unit="record", noise_multiplier=11.5)
+    release = plan.Release(h, plan.SamplingPlan(stages), m)
+    found = found.add(release, 2)
+    rate = 4 / patients
+    pair = [
+        (np.asarray([0.0, 2.0 * records]), np.asarray([1 - p, p]))
+        for p in (rate, 0.0)
+    ]
+    shown += [[enumerated.cells(pair, 11.5)]] * 2
+  truth = enumerated.composed(shown, 3.0)
+  assert truth > 4e-4  # More than the 3.57e-4 of one kind in both runs.
+  assert truth <= found.guarantee("patient", epsilon=3.0).delta
 
 
 # Several runs -----------------------------------------------------------------
