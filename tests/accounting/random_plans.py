@@ -1,18 +1,53 @@
 """Random plans and gradients that are small enough to enumerate."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+import functools
 from typing import NamedTuple
 
 import numpy as np
 
 from episodic_dp import plan
 from tests.oracles import exact
+from tests.oracles import worst_case
 
 LEVELS = ("hospital", "patient", "record")
 ALL = plan.All()
+BOTH = ("remove", "add")
+ANY = (*BOTH, "replace")  # Relations.
 MOST = 150  # Draws of a plan: more take too long, and show no more.
 
 Pair = tuple[exact.Mixture, exact.Mixture]
+Gradient = Callable[..., float]
+
+
+class Unit(NamedTuple):
+  """What a step (or a pass) releases with some units, without them or changed.
+
+  Attributes:
+    places: the units of the case's level that leave together.
+    sums: (without them, gradient) -> the sums.
+    gradients: the worst that are known, and random ones.
+    touches: whether a gradient's arguments hold a unit or lie in one.
+  """
+
+  places: Sequence[int]
+  sums: Callable[[bool, Gradient], exact.Mixture]
+  gradients: Sequence[Gradient]
+  touches: Callable[..., bool]
+
+  def pairs(self, *, replaced: bool = False) -> Iterator[Pair]:
+    """Yield outputs with the units, and without them or with others there."""
+    touches = functools.cache(self.touches)
+    for gradient in map(functools.cache, self.gradients):
+
+      def changed(*node, gradient=gradient):
+        value = gradient(*node)
+        return -value if touches(*node) else value
+
+      other = changed if replaced else gradient
+      pair = self.sums(False, gradient), self.sums(not replaced, other)
+      if max(len(means) for means, _ in pair) <= 2 * MOST:
+        yield pair
 
 
 class Case(NamedTuple):
@@ -21,15 +56,15 @@ class Case(NamedTuple):
   Attributes:
     release: the plan.
     level: the privacy unit.
-    pairs: outputs with and without one unit, for some units and gradients.
-    tight: whether the largest divergence is the bound.
+    units: of the level.
+    tight: the relations whose largest divergence is the bound.
     steps: what is seen, of a pass; 1 else.
   """
 
   release: plan.Release
   level: str
-  pairs: Iterator[Pair]
-  tight: bool = False
+  units: Sequence[Unit]
+  tight: Sequence[str] = ()
   steps: int = 1
 
 
@@ -71,17 +106,35 @@ def random_gradient(rng, **values):
   return gradient
 
 
-def tree_pairs(release, k, units, gradients) -> Iterator[Pair]:
-  """Outputs of trees; gradients(unit) -> gradients."""
-  h, clip = release.hierarchy, release.clip_level
-  root = exact.tree(h)
-  for node in [root, *(exact.without(root, k, u) for u in units)]:
-    if exact.num_samples(node, release.plan.stages) > MOST:
-      raise TryAgainError
-  for unit in units:
-    drawn = exact.pair(h, release.plan, k, unit, clip=clip)
-    for gradient in gradients(unit):
-      yield tuple(exact.mixture(d, clip, gradient) for d in drawn)
+def touching(h, k, places):
+  """Return whether a drawn unit holds one of the places, or lies in one."""
+  return lambda *node: any(
+      worst_case.by_place(h, k, unit, 0.0, 0.0, 0.0)(node[-1]) == 1.0
+      for unit in places
+  )
+
+
+def trees(h, k, places):
+  """Return the whole tree, and that without some units of level k."""
+  smaller = exact.tree(h)
+  for unit in places:
+    smaller = exact.without(smaller, k, unit)
+  return exact.tree(h), smaller
+
+
+def tree_unit(release, k, places, gradients, *, most=MOST) -> Unit:
+  """Describe units of a tree, whose draws are enumerated."""
+  h, clip, stages = release.hierarchy, release.clip_level, release.plan.stages
+  nodes = trees(h, k, places)
+  if max(exact.num_samples(node, stages) for node in nodes) > most:
+    raise TryAgainError
+  drawn = [exact.samples(node, stages, clip=clip) for node in nodes]
+  return Unit(
+      places,
+      lambda less, gradient: exact.mixture(drawn[less], clip, gradient),
+      list(gradients),
+      touching(h, k, places),
+  )
 
 
 def hierarchy_of(sizes, levels=LEVELS):

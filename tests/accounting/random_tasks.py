@@ -92,17 +92,22 @@ def to_spare(h, stages, k, unit):
   return True, int(counts[:fewest].sum()) if k else unit
 
 
-def cut_outputs(release, k, unit, gradients):
-  """Outputs with and without a unit, of tasks that are cut out of classes."""
+def tasks_touching(h, k, unit):
+  """Return whether a task holds a unit, or lies in one."""
+  mine = plans.touching(h, k, [unit])
+  return lambda task: any(map(mine, task))
+
+
+def cut_unit(release, k, unit, gradients) -> plans.Unit:
+  """Describe a unit in tasks that are cut out of classes."""
   h, stages = release.hierarchy, release.plan.stages
   episode, classes = release.plan.episode, h.depth - 1
-  root = exact.tree(h)
 
   def sizes(node):
     return list(map(sizes, node[2])) if node[0] < classes - 1 else len(node[2])
 
   drawn = []
-  for node in (root, exact.without(root, k, unit)):
+  for node in plans.trees(h, k, [unit]):
     if exact.num_samples(node, stages) > plans.MOST:
       raise plans.TryAgainError
     own = plans.hierarchy_of(sizes(node), h.levels)
@@ -114,11 +119,15 @@ def cut_outputs(release, k, unit, gradients):
         drawn[-1].append((probability * weight, filled))
       if len(drawn[-1]) > 30 * plans.MOST:
         raise plans.TryAgainError
-  for gradient in gradients:
-    yield tuple(
-        summed((sum(map(gradient, tasks)), weight) for weight, tasks in part)
-        for part in drawn
+
+  def sums(less, gradient):
+    return summed(
+        (sum(map(gradient, tasks)), weight) for weight, tasks in drawn[less]
     )
+
+  return plans.Unit(
+      [unit], sums, list(gradients), tasks_touching(h, k, unit)
+  )
 
 
 def disjoint(rng) -> plans.Case:
@@ -128,9 +137,9 @@ def disjoint(rng) -> plans.Case:
   plans.refuse_unproved(release, h.levels[k])
   tight, unit = to_spare(h, stages, k, unit)
   gradients = task_gradients(rng, h, k, unit)
+  found = cut_unit(release, k, unit, gradients)
   return plans.Case(
-      release, h.levels[k], cut_outputs(release, k, unit, gradients),
-      tight=tight,
+      release, h.levels[k], [found], tight=plans.ANY if tight else ()
   )
 
 
@@ -162,9 +171,8 @@ def groups(rng) -> plans.Case:
   unit = int(rng.choice(plans.check_units(h, k)))
   plans.refuse_unproved(release, h.levels[k])
   gradients = task_gradients(rng, h, k, unit)
-  return plans.Case(
-      release, h.levels[k], cut_outputs(release, k, unit, gradients)
-  )
+  found = cut_unit(release, k, unit, gradients)
+  return plans.Case(release, h.levels[k], [found])
 
 
 def independent(rng) -> plans.Case:
@@ -174,12 +182,12 @@ def independent(rng) -> plans.Case:
   release = plans.release_of(h, stages, "episode", rng, episode)
   plans.refuse_unproved(release, h.levels[k])
   tight, unit = to_spare(h, stages, k, unit)
-  root = exact.tree(h)
+  nodes = plans.trees(h, k, [unit])
 
-  def outputs(node, gradient):
+  def sums(less, gradient):
     one = summed(
         (gradient(task) if can_fill(task, episode) else 0.0, probability)
-        for probability, sample in exact.samples(node, stages)
+        for probability, sample in exact.samples(nodes[less], stages)
         for task in [frozenset(sample[2])]
     )
     total = one
@@ -189,16 +197,16 @@ def independent(rng) -> plans.Case:
       )
     return total
 
-  def pairs():
-    for gradient in task_gradients(rng, h, k, unit):
-      pair = tuple(
-          outputs(n, gradient) for n in (root, exact.without(root, k, unit))
-      )
-      if max(len(means) for means, _ in pair) <= plans.MOST:
-        yield pair
-
-  # One task that draws from the pool is a disjoint one.
-  return plans.Case(release, h.levels[k], pairs(), tight=tight and count == 1)
+  found = plans.Unit(
+      [unit], sums, list(task_gradients(rng, h, k, unit)),
+      tasks_touching(h, k, unit),
+  )
+  # One task that draws from the pool is a disjoint one, and a primary class is
+  # in every task's pool: nothing is given away by revealing that.
+  attained = plans.ANY if count == 1 else plans.BOTH if not k else ()
+  return plans.Case(
+      release, h.levels[k], [found], tight=attained if tight else ()
+  )
 
 
 def participants(rng) -> plans.Case:
@@ -218,19 +226,14 @@ def participants(rng) -> plans.Case:
     return lambda node: gradient(node) if can_fill(node[2], episode) else 0.0
 
   gradients = [*worst_case.gradients(h, k, unit), plans.random_gradient(rng)]
-  return plans.Case(
-      release, h.levels[k],
-      plans.tree_pairs(
-          release, k, [unit], lambda _: map(when_filled, gradients)
-      ),
-  )
+  found = plans.tree_unit(release, k, [unit], map(when_filled, gradients))
+  return plans.Case(release, h.levels[k], [found])
 
 
 def sample_level(rng) -> plans.Case:
   """Noisy inner steps; the outer gradients see the sign of what they release.
 
-  Support and query examples are distinguished. A task's sum is a mixture over
-  that sign.
+  A gradient is a function of the example and that sign, 0 for support examples.
   """
   h, stages, episode, k, unit = pool(rng, "disjoint")
   z_inner, steps = float(rng.choice([0.7, 2.0])), int(rng.choice([1, 4]))
@@ -239,34 +242,34 @@ def sample_level(rng) -> plans.Case:
       inner_clip_norm=1.0, inner_noise_multiplier=z_inner,
   )
   plans.refuse_unproved(release, h.levels[k])
-  root, shot = exact.tree(h), episode.shot
+  nodes, shot = plans.trees(h, k, [unit]), episode.shot
   mine = [
       leaf for leaf in range(h.num_leaves)
       if worst_case.ancestor(h, 1, leaf, k) == unit
   ]
-  if exact.num_samples(root, stages) > 40 or stages[0].n > 2:
+  if exact.num_samples(nodes[0], stages) > 40 or stages[0].n > 2:
     raise plans.TryAgainError
 
-  def of_task(task, inner, outer):
+  def of_task(task, gradient):
     """(sum of outer gradients, probability) over orders and signs."""
     for order in itertools.product(
         *(list(itertools.permutations(c[2])) for c in task)
     ):
       share = 1 / math.prod(math.factorial(len(c[2])) for c in task)
-      support = sum(inner(e[1]) for part in order for e in part[:shot])
+      support = sum(gradient(e[1], 0) for part in order for e in part[:shot])
       right = special.ndtr(math.sqrt(steps) * support / z_inner)
       for side, chance in ((1, right), (-1, 1 - right)):
-        total = sum(outer(e[1], side) for part in order for e in part[shot:])
+        total = sum(gradient(e[1], side) for part in order for e in part[shot:])
         yield total, share * chance
 
-  def outputs(node, inner, outer):
+  def sums(less, gradient):
     parts = []
-    for probability, sample in exact.samples(node, stages):
+    for probability, sample in exact.samples(nodes[less], stages):
       for weight, tasks in class_tasks(sample, (stages[0].n,), episode.way):
         total = [(0.0, probability * weight)]
         for task in tasks:
           if can_fill(task, episode):
-            one = list(of_task(sorted(task), inner, outer))
+            one = list(of_task(sorted(task), gradient))
             total = [(a + b, v * w) for a, v in total for b, w in one]
         parts += total
     return summed(parts)
@@ -274,15 +277,12 @@ def sample_level(rng) -> plans.Case:
   def sign(example):
     return 1.0 if example in mine else -1.0
 
-  def pairs():
-    for inner, outer in (
-        (lambda e: 0.0, lambda e, side: sign(e)),
-        (sign, lambda e, side: 1.0 if e in mine else float(side)),
-        (plans.random_gradient(rng), plans.random_gradient(rng)),
-    ):
-      yield tuple(
-          outputs(n, inner, outer)
-          for n in (root, exact.without(root, k, unit))
-      )
-
-  return plans.Case(release, h.levels[k], pairs())
+  gradients = [
+      lambda e, side: abs(side) * sign(e),
+      lambda e, side: float(side) or sign(e),
+      lambda e, side: 0.5 * side + (0.5 if side else 1.0) * sign(e),
+      lambda e, side: sign(e) if e in mine or not side else float(side),
+      plans.random_gradient(rng),
+  ]
+  found = plans.Unit([unit], sums, gradients, lambda e, side: e in mine)
+  return plans.Case(release, h.levels[k], [found])

@@ -1,11 +1,13 @@
 """Random trees of clip units, with the outputs of neighbours."""
 
-from collections.abc import Iterator
 import dataclasses
+import functools
+import itertools
 import math
 
 from episodic_dp import plan
 from tests.accounting import random_plans as plans
+from tests.accounting import random_tasks
 from tests.oracles import exact
 from tests.oracles import worst_case
 
@@ -37,23 +39,18 @@ def tree(rng) -> plans.Case:
     empty = node[0] < h.depth - 1 and not node[2]
     return 1.0 if empty else chosen[0](node)
 
+  gradients = [*chosen, empty_apart, *map(plans.random_gradient, [rng] * 2)]
   return plans.Case(
-      release, levels[k],
-      plans.tree_pairs(
-          release, k, [unit],
-          lambda _: [
-              *chosen, empty_apart, *map(plans.random_gradient, [rng] * 2)
-          ],
-      ),
+      release, levels[k], [plans.tree_unit(release, k, [unit], gradients)]
   )
 
 
-def worst_of_all(release, k) -> Iterator[plans.Pair]:
+def worst_of_all(release, k) -> list[plans.Unit]:
   h = release.hierarchy
-  return plans.tree_pairs(
-      release, k, plans.check_units(h, k),
-      lambda unit: worst_case.gradients(h, k, unit),
-  )
+  return [
+      plans.tree_unit(release, k, [unit], worst_case.gradients(h, k, unit))
+      for unit in plans.check_units(h, k)
+  ]
 
 
 def inside_clip_units(rng) -> plans.Case:
@@ -74,8 +71,8 @@ def inside_clip_units(rng) -> plans.Case:
   first = plans.full_stage(rng) if clip else plans.stage_of(rng)
   h = plans.hierarchy_of(sizes)
   release = plans.release_of(h, (first, own, last), plans.LEVELS[clip], rng)
-  pairs = worst_of_all(release, k)
-  return plans.Case(release, plans.LEVELS[k], pairs, tight=True)
+  units = worst_of_all(release, k)
+  return plans.Case(release, plans.LEVELS[k], units, tight=plans.ANY)
 
 
 def whole_clusters(rng) -> plans.Case:
@@ -97,8 +94,11 @@ def whole_clusters(rng) -> plans.Case:
     sizes[0] = [shape[2]] * (shape[1] + int(rng.integers(1, 3)))
   h = plans.hierarchy_of(sizes)
   release = plans.release_of(h, tuple(stages), plans.LEVELS[clip], rng)
-  pairs = worst_of_all(release, k)
-  return plans.Case(release, plans.LEVELS[k], pairs, tight=True)
+  units = worst_of_all(release, k)
+  random = any(isinstance(s, plan.Poisson) for s in stages[k + 1 : clip + 1])
+  # What is replaced counts as the largest number of clip units.
+  tight = plans.BOTH if random else plans.ANY
+  return plans.Case(release, plans.LEVELS[k], units, tight=tight)
 
 
 def records_of_clusters(rng) -> plans.Case:
@@ -115,7 +115,8 @@ def records_of_clusters(rng) -> plans.Case:
   h = plans.hierarchy_of(sizes)
   stages = (first, plans.full_stage(rng), plans.stage_of(rng))
   release = plans.release_of(h, stages, "patient", rng)
-  return plans.Case(release, "record", worst_of_all(release, 2), tight=True)
+  units = worst_of_all(release, 2)
+  return plans.Case(release, "record", units, tight=plans.ANY)
 
 
 def one_step_of_a_pass(rng) -> plans.Case:
@@ -129,17 +130,33 @@ def one_step_of_a_pass(rng) -> plans.Case:
   stages = (first, *r.plan.stages[1:])
   release = r.replace(plan=dataclasses.replace(r.plan, stages=stages))
 
-  def pairs():
-    root = exact.tree(r.hierarchy)
-    for unit in plans.check_units(r.hierarchy, k):
-      drawn = [
-          [(p, s[0]) for p, s in exact.pass_samples(node, stages, clip=0)]
-          for node in (root, exact.without(root, k, unit))
-      ]
-      for gradient in worst_case.gradients(r.hierarchy, k, unit):
-        yield tuple(exact.mixture(d, 0, gradient) for d in drawn)
+  def first_step(unit):
+    passes = pass_unit(release, k, unit.places, ())
 
-  return plans.Case(release, case.level, pairs(), tight=True)
+    def sums(less, gradient):
+      means, weights = passes.sums(less, lambda _, node: gradient(node))
+      return random_tasks.summed(zip(means[:, 0], weights))
+
+    return unit._replace(sums=sums)
+
+  return case._replace(release=release, units=map(first_step, case.units))
+
+
+def pass_unit(release, k, places, gradients) -> plans.Unit:
+  """Describe units in a pass, whose sums have a column for each step."""
+  h, clip, stages = release.hierarchy, release.clip_level, release.plan.stages
+  nodes = plans.trees(h, k, places)
+  for node in nodes:
+    draws = (stages[0].steps * exact.num_samples(u, stages) for u in node[2])
+    if math.prod(draws) > 2 * plans.MOST:
+      raise plans.TryAgainError
+  drawn = [exact.pass_samples(node, stages, clip=clip) for node in nodes]
+  return plans.Unit(
+      places,
+      lambda less, gradient: exact.pass_mixture(drawn[less], clip, gradient),
+      gradients,
+      plans.touching(h, k, places),
+  )
 
 
 def whole_pass(rng) -> plans.Case:
@@ -150,20 +167,12 @@ def whole_pass(rng) -> plans.Case:
   release = plans.release_of(h, stages, "patient", rng)
   k = int(rng.integers(2))
   unit = int(rng.integers(h.num_units(k)))
-  root = exact.tree(h)
-  table = plans.random_gradient(rng)
-  worst = list(worst_case.gradients(h, k, unit))
-  chosen = worst[rng.integers(len(worst))] if rng.integers(2) else None
-
-  def gradient(step, node):
-    return chosen(node) if chosen else table(step, node)
-
-  drawn = [
-      exact.pass_samples(node, stages)
-      for node in (root, exact.without(root, k, unit))
-  ]
-  pair = tuple(exact.pass_mixture(d, 0, gradient) for d in drawn)
-  return plans.Case(release, h.levels[k], iter([pair]), steps=2)
+  gradients = in_every_step(worst_case.gradients(h, k, unit))
+  found = pass_unit(
+      release, k, [unit], [*gradients, plans.random_gradient(rng)]
+  )
+  tight = () if k else plans.BOTH
+  return plans.Case(release, h.levels[k], [found], tight=tight, steps=2)
 
 
 def copies(rng) -> plans.Case:
@@ -171,42 +180,57 @@ def copies(rng) -> plans.Case:
   sizes = (3, int(rng.integers(1, 3)), int(rng.integers(1, 3)))
   held = int(rng.integers(1, 4))
   k = int(rng.integers(1, 3))
-  clip = int(rng.integers(3))
   h = plan.Hierarchy.regular(
       sizes, levels=plans.LEVELS, copies=True,
       most_copies={"patient": held, "record": held},
   )
-  stages = tuple(plans.stage_of(rng) for _ in plans.LEVELS)
-  release = plans.release_of(h, stages, plans.LEVELS[clip], rng)
   # The same place in each: the first of the participant's.
   inside = math.prod(sizes[1 : k + 1])
-  places = [i * inside for i in range(held)]
-  root = smaller = exact.tree(h)
-  for unit in places:
-    smaller = exact.without(smaller, k, unit)
-  most = max(exact.num_samples(n, stages) for n in (root, smaller))
-  if most > 4 * plans.MOST:
-    raise plans.TryAgainError
-  parents = {unit // sizes[k] for unit in places}
+  return on_tree(rng, h, k, [i * inside for i in range(held)])
 
-  def adversary(near, far, node):
-    mine = node[0] > k and worst_case.ancestor(h, *node[:2], k) in places
-    if mine or any(exact.holds(node, k, unit) for unit in places):
-      return 1.0
-    if node[0] >= k - 1:
-      sibling = worst_case.ancestor(h, *node[:2], k - 1) in parents
-    else:
-      sibling = any(exact.holds(node, k - 1, p) for p in parents)
-    return near if sibling else far
 
-  def pairs():
-    drawn = [exact.samples(n, stages, clip=clip) for n in (root, smaller)]
-    near, far = rng.choice([-1.0, 0.0, 1.0], 2)
-    for gradient in (
-        lambda node: adversary(-1.0, -1.0, node),
-        lambda node: adversary(near, far, node),
-        plans.random_gradient(rng),
-    ):
-      yield tuple(exact.mixture(d, clip, gradient) for d in drawn)
+def on_tree(rng, h, k, places) -> plans.Case:
+  """Any plan without passes for given units of a tree."""
+  stages = tuple(plans.stage_of(rng) for _ in h.levels)
+  release = plans.release_of(h, stages, str(rng.choice(h.levels)), rng)
+  gradients = adversaries(rng, h, k, places)
+  found = plans.tree_unit(release, k, places, gradients, most=4 * plans.MOST)
+  return plans.Case(release, h.levels[k], [found])
 
-  return plans.Case(release, plans.LEVELS[k], pairs())
+
+def pass_on(rng, h, k, places) -> plans.Case:
+  """Any plan in passes for given units of a tree."""
+  first = plan.RandomAllocation(int(rng.integers(1, 4)))
+  stages = (first, *(plans.stage_of(rng) for _ in h.levels[1:]))
+  release = plans.release_of(h, stages, str(rng.choice(h.levels)), rng)
+  gradients = in_every_step(adversaries(rng, h, k, places))
+  found = pass_unit(
+      release, k, places, [*gradients, plans.random_gradient(rng)]
+  )
+  return plans.Case(release, h.levels[k], [found])
+
+
+def in_every_step(gradients) -> list[plans.Gradient]:
+  """Make gradients of (step, drawn unit) that are the same in every step."""
+  return [
+      lambda _, node, gradient=gradient: gradient(node)
+      for gradient in gradients
+  ]
+
+
+def adversaries(rng, h, k, places) -> list[plans.Gradient]:
+  """Make gradients by place: with the units, near them, or far."""
+  mine = plans.touching(h, k, places)
+  parents = {worst_case.ancestor(h, k, unit, k - 1) for unit in places}
+  near = plans.touching(h, k - 1, parents if k else ())
+
+  def by_place(values, node):
+    return 1.0 if mine(node) else float(values[0 if near(node) else 1])
+
+  others = itertools.product((-1, 0, 1), repeat=2 if k else 1)
+  drawn = list(others)
+  chosen = [drawn[i] for i in rng.permutation(len(drawn))[:4]]
+  return [
+      *(functools.partial(by_place, (*v, v[0])) for v in [drawn[0], *chosen]),
+      plans.random_gradient(rng),
+  ]

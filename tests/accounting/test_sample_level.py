@@ -1,19 +1,14 @@
 """Sample-level DP-MAML: noisy inner steps and clipped query gradients."""
 
 import dataclasses
-import itertools
 import math
 
 import numpy as np
 import pytest
-from scipy import special
 
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting.profiles import amplification
-from tests.accounting import enumerated
-from tests.accounting import random_plans
-from tests.accounting import random_tasks
 
 BOTH = amplification.DIRECTIONS
 UNIT = plan.Hierarchy.regular((1000, 10, 20), levels=("task", "class", "image"))
@@ -141,69 +136,3 @@ def test_what_has_no_proof_is_refused(h, p, m, match):
 def test_a_full_last_stage_leaves_the_levels_above(last):
   release = plan.Release(FULL, unit_plan(last=last), mechanism())
   assert accounting.unit_profiles(release, "class")
-
-
-# Exact, on a tiny mechanism ---------------------------------------------------
-#
-# One parameter. A class of which one task draws a support example and query
-# examples, in random order. Each of S inner steps releases the support
-# example's gradient in [-1, 1] with noise z_inner; the outer gradient of a
-# query example, in [-1, 1], may depend on the sign of the sum they release.
-# So the output is a finite mixture of Gaussians.
-
-
-def output(examples, rule, z_inner, steps, queries):
-  """The mixture of outputs, over the draws and the inner noise.
-
-  Args:
-    examples: of the class.
-    rule: (support example) -> its gradient, and (query example, side) -> its
-      outer gradient, where side is the sign, +1 or -1, of the inner releases.
-    z_inner: noise of an inner step.
-    steps: S.
-    queries: query examples drawn.
-  """
-  inner, outer = rule
-  draws = list(itertools.permutations(examples, 1 + queries))
-
-  def sums():
-    for support, *query in draws:
-      right = special.ndtr(math.sqrt(steps) * inner(support) / z_inner)
-      for side, chance in ((1, right), (-1, 1 - right)):
-        yield sum(outer(q, side) for q in query), chance / len(draws)
-
-  return random_tasks.summed(sums())
-
-
-def sign(example):
-  return 1.0 if example == 0 else -1.0
-
-
-def rules(rng):
-  """Adversaries that use the query, the support or both; random ones."""
-  yield (lambda support: 0.0), (lambda query, side: sign(query))
-  yield sign, (lambda query, side: float(side))
-  yield sign, (lambda query, side: 1.0 if query == 0 else float(side))
-  yield sign, (lambda query, side: 0.5 * side + 0.5 * sign(query))
-  for _ in range(3):
-    yield (random_plans.random_gradient(rng),) * 2
-
-
-@pytest.mark.parametrize("steps", [1, 4])
-@pytest.mark.parametrize("z,z_inner", [(1.0, 1.0), (0.3, 1.5), (2.0, 0.7)])
-@pytest.mark.parametrize("size,queries", [(3, 1), (4, 1), (4, 2)])
-def test_bound_holds_for_adversaries(size, queries, z, z_inner, steps):
-  h = plan.Hierarchy.regular((1, 1, size), levels=UNIT.levels)
-  p = plan.SamplingPlan(
-      (plan.All(), plan.All(), plan.FixedSize(1 + queries)),
-      episode=plan.Episode(way=1, shot=1, query=queries),
-  )
-  units = accounting.unit_profiles(
-      plan.Release(h, p, mechanism(z, z_inner, steps)), "image"
-  )
-  for rule in rules(np.random.default_rng(size)):
-    pair = [
-        output(range(first, size), rule, z_inner, steps, queries)
-        for first in (0, 1)
-    ]
-    assert enumerated.check_bounds(pair, units, z, (0.0, 0.1, 0.5, 1.5))

@@ -125,26 +125,6 @@ def test_independent_tasks(name, level):
     enumerated.check_bounds(pair, units, 1.5, (0.05, 0.3, 1.0))
 
 
-def test_independent_tasks_reach_the_bound_of_a_primary_class():
-  """J is all tasks then, and nothing is given away by revealing it."""
-  h = plan.Hierarchy.regular((3, 2), levels=("class", "image"))
-  p = plan.SamplingPlan(
-      (plan.FixedSize(1), plan.FixedSize(2)),
-      episode=plan.Episode(
-          way=1, shot=1, query=1, form="independent", tasks=3
-      ),
-  )
-  m = plan.Mechanism(clip_unit="episode", noise_multiplier=1.5)
-  worst = next(worst_case.gradients(h, 0, 0))
-  pair = [
-      enumerated.convolved([exact.mixture(draws, -1, worst)] * 3)
-      for draws in exact.pair(h, p, 0, 0)
-  ]
-  units = accounting.unit_profiles(plan.Release(h, p, m), "class")
-  reached = enumerated.check_bounds(pair, units, 1.5, (0.05, 0.3, 1.0))
-  assert min(reached.values()) > 1 - 1e-4
-
-
 # Units that a step seldom draws twice -----------------------------------------
 
 

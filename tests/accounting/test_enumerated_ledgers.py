@@ -1,0 +1,172 @@
+"""Random ledgers on tiny trees, each enumerated: none is below the truth.
+
+A ledger has one to three runs on the same people: plans of every form, passes
+and parts of passes, runs that were resumed and pay the steps since their
+checkpoint again, and the same plan with other noise. The truth is the
+divergence of all releases together, for data that may depend on earlier ones.
+The slow test draws a new seed whenever it runs, which a failure names.
+"""
+
+import dataclasses
+import itertools
+import types
+
+import numpy as np
+import pytest
+
+from episodic_dp import accounting
+from episodic_dp import plan
+from episodic_dp.training import meta_training
+from tests.accounting import enumerated
+from tests.accounting import random_plans as plans
+from tests.accounting import random_tasks
+from tests.accounting import random_trees
+
+SEED, LEDGERS, QUICK = 40, 600, 12
+MOST_RELEASES = 4
+
+
+def several(rng) -> plans.Case:
+  """One to three units of a tree, drawn in passes or not."""
+  sizes = rng.integers(1, 4, rng.integers(1, 4)).tolist()
+  h = plans.hierarchy_of(sizes, plans.LEVELS[1:])
+  k = int(rng.integers(2))
+  units = rng.permutation(h.num_units(k))[: rng.integers(1, 4)].tolist()
+  make = random_trees.pass_on if rng.integers(2) else random_trees.on_tree
+  return make(rng, h, k, units)
+
+
+KINDS = [
+    random_trees.tree,
+    several,
+    random_trees.copies,
+    random_tasks.disjoint,
+    several,
+    random_trees.inside_clip_units,
+    random_tasks.independent,
+    several,
+    random_trees.records_of_clusters,
+    random_tasks.participants,
+    random_tasks.sample_level,
+    random_tasks.groups,
+]
+
+
+def drawn_runs(rng, case, unit):
+  """Yield (release, unit, steps under each key) of runs on the same people."""
+  h, mechanism = case.release.hierarchy, case.release.mechanism
+  release = case.release
+  for _ in range(rng.integers(1, 4)):
+    plans.refuse_unproved(release, case.level)
+    steps = int(rng.integers(1, 4))
+    taken = [range(steps)]
+    if not rng.integers(4):  # It lost some, and began another key.
+      taken.append(range(int(rng.integers(steps)), steps))
+    yield release, unit, taken
+    if rng.integers(2):
+      z = float(rng.choice([0.6, 1.0, 2.5]))
+      again = dataclasses.replace(mechanism, noise_multiplier=z)
+      release = case.release.replace(mechanism=again)
+    else:
+      make = random_trees.pass_on if rng.integers(2) else random_trees.on_tree
+      other = make(rng, h, h.level_index(case.level), unit.places)
+      release, mechanism, (unit,) = (
+          other.release, other.release.mechanism, other.units
+      )
+      case = other
+
+
+class Paid(meta_training.Spending):
+  """The ledger of a run alone, without the guarantees of all its levels."""
+
+  def _guarantees(self, ledger):
+    return {}
+
+
+def added(rng, ledger, release, taken):
+  """The ledger after a run, as training keeps it, or added in pieces."""
+  *_, last = taken
+  if len(taken) > 1:
+    spec = types.SimpleNamespace(
+        release=release, steps=last.stop, privacy_unit=None
+    )
+    return ledger.joined(Paid(spec, taken).ledger(last.stop))
+  cut = int(rng.integers(last.stop))
+  for steps, continued in ((cut, False), (last.stop - cut, cut > 0)):
+    if steps:
+      ledger = ledger.add(release, steps, continued=continued)
+  return ledger
+
+
+def shown(release, pairs, taken):
+  """Yield what each step or pass shows, for different data."""
+  first, z = release.plan.stages[0], float(release.mechanism.noise_multiplier)
+  if not isinstance(first, plan.RandomAllocation):
+    step = [enumerated.cells(pair, z) for pair in pairs]
+    yield from [step] * sum(map(len, taken))
+    return
+  for steps in taken:
+    for begun in range(0, steps.stop, first.steps):
+      seen = slice(max(steps.start - begun, 0), steps.stop - begun)
+      if seen.start < first.steps:
+        yield [
+            enumerated.cells([(m[:, seen], w) for m, w in pair], z)
+            for pair in pairs
+        ]
+
+
+def drawn_ledger(seed, number):
+  """Draw (guarantee, outputs of its releases, description) of a number."""
+  for attempt in itertools.count():
+    rng = np.random.default_rng([seed, number, attempt])
+    try:
+      case = KINDS[number % len(KINDS)](rng)
+      units = list(case.units)
+      unit = units[rng.integers(len(units))]
+      asked = dict(
+          level=case.level,
+          accountant=str(rng.choice(["pld"] * 6 + ["rdp", "moments"])),
+      )
+      group = 1 if case.release.hierarchy.most_copies else len(unit.places)
+      if group > 1:
+        asked["group"] = group
+      elif not rng.integers(3):
+        asked["neighbours"] = "replace-one"
+      if rng.integers(2):
+        asked["epsilon"] = float(rng.choice([0.0, 0.1, 0.5, 1.0, 2.0, 5.0]))
+      else:
+        asked["delta"] = float(rng.choice([0.3, 1e-2, 1e-4, 1e-7]))
+      ledger, releases = accounting.Ledger(), []
+      for release, own, taken in drawn_runs(rng, case, unit):
+        pairs = list(own.pairs(replaced="neighbours" in asked))
+        releases += shown(release, pairs, taken)
+        if not pairs or len(releases) > MOST_RELEASES:
+          raise plans.TryAgainError
+        ledger = added(rng, ledger, release, taken)
+      reported = f"ledger {number} of seed {seed}: {ledger}, {asked}"
+      return ledger.guarantee(**asked), releases, reported
+    except (plans.TryAgainError, plan.UnsoundPlanError):
+      continue
+
+
+def check_ledger(seed, number):
+  """Require a value that is no less than the truth; return truth and bound."""
+  found, releases, reported = drawn_ledger(seed, number)
+  truth = max(
+      enumerated.composed(parts, found.epsilon)
+      for parts in (releases, [[p[::-1] for p in r] for r in releases])
+  )
+  assert truth <= found.delta * (1 + 1e-6) + 1e-12, (reported, truth, found)
+  return truth, found.delta
+
+
+def test_no_ledger_is_below_the_truth():
+  for number in range(QUICK):
+    check_ledger(SEED, number)
+
+
+@pytest.mark.slow  # About five minutes.
+def test_no_ledger_of_a_new_seed_is_below_the_truth():
+  (seed,) = np.random.SeedSequence().generate_state(1)
+  for number in range(LEDGERS):
+    check_ledger(int(seed), number)
