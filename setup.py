@@ -130,7 +130,12 @@ setuptools.setup(
         "tqdm>=4.67",
     ],
     extras_require={
-        "bench": ["dp_accounting>=0.6.0", "jax_privacy==2.0.*", "torch>=2.13"],
+        "bench": [
+            "PLD_accounting>=2.0",
+            "dp_accounting>=0.6.0",
+            "jax_privacy==2.0.*",
+            "torch>=2.13",
+        ],
         "cloud": _CLOUD,
         "cuda": ["jax[cuda13]>=0.10.2"],
         "dev": [*_TEST, "pre-commit>=4.0", "pre-commit-hooks>=5.0"],

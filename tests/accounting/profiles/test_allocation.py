@@ -116,8 +116,14 @@ def epsilon(kind, times, delta):
 
 def test_published_values():
   """Brackets by the algorithm of arXiv:2602.17284 (PLD_accounting 2.0)."""
-  for steps, low, high in ((20, 2.0276, 2.0372), (250, 0.4490, 0.4587)):
-    one_pass = epsilon(Allocation(steps, steps, 1.0), 1, 1e-6)
+  for z, steps, delta, low, high in (
+      (1.0, 20, 1e-6, 2.0276, 2.0372),
+      (1.0, 250, 1e-6, 0.4490, 0.4587),
+      (1.0, 8, 1e-8, 3.7002, 3.7333),
+      (2.0, 64, 1e-8, 0.3233, 0.3362),
+      (0.5, 16, 1e-8, 9.9671, 9.9939),
+  ):
+    one_pass = epsilon(Allocation(steps, steps, 1 / z), 1, delta)
     assert low <= max(one_pass.values()) <= high
 
 
