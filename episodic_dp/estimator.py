@@ -68,7 +68,7 @@ class FewShotClassifier:
 
     Args:
       images: uint8[n, H, W], [n, H, W, 1] or [n, H, W, 3]; or features,
-        float32[n, ...] with one to three more axes, scaled by public numbers.
+        float32[n, features], scaled by public numbers.
       labels: [n] classes, numbers or text; the labels of different people are
         unrelated.
       people: [n] numbers or text, the person of each example.
@@ -200,7 +200,13 @@ def _dataset(
         f"images, labels and people have {len(images)}, {len(labels)} and"
         f" {len(people)} rows: give one label and one person for each image"
     )
-  if images.dtype == np.uint8 and images.ndim == 3:
+  if images.dtype != np.uint8 and images.ndim > 2:
+    raise ValueError(
+        f"images are {images.dtype} of shape {images.shape}: give images as"
+        " uint8, such as (255 * values).round().astype('uint8') of values from"
+        " 0 to 1, and features as float32 [n, features]"
+    )
+  if images.ndim == 3:
     images = images[..., None]
   order = np.lexsort((labels, people))
   return data.ArrayDataset(

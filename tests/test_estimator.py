@@ -92,6 +92,8 @@ def test_what_cannot_be_is_said():
     model.fit(features, labels[1:], people)
   with pytest.raises(ValueError, match="give a NumPy array of uint8"):
     model.fit(features.astype(int), labels, people)
+  with pytest.raises(ValueError, match="give images as uint8"):
+    model.fit(people_of((9, 9))[0] / np.float32(255), labels, people)
   few = slice(0, 5)
   with pytest.raises(plan.PlanError):
     model.set_params(epsilon=1e-6).fit(features[few], labels[few], people[few])

@@ -1,46 +1,39 @@
-"""Propose tasks per step, steps and noise for an epsilon and a budget.
+"""Propose tasks per step, steps, queries and a clip norm for an epsilon.
 
-A budget of B tasks makes T = B / L steps of L tasks. The accountant finds the
-noise multiplier z that spends the epsilon. The signal of a step then follows
-from the alignment of single tasks' gradients, measured on public tasks.
+The candidates lie around a config, and the accountant finds the noise
+multiplier z with which each spends the epsilon. A proposal rests on public
+facts alone: the config, the numbers of units of the training data, and
+gradients of tasks of the validation split, which is public by assumption.
 
-Score. In units of the clip norm a clipped gradient has a mean of squared norm
-s^2 and a variance of 1 - s^2 about it. The noised mean of L gradients in d
-dimensions has the squared norm
+Score. In units of the clip norm let v be the clipped gradient of a task and f
+the share of the sampled tasks that can be filled. The noised mean of L of them
+in d dimensions has the squared length
 
-    s^2                      signal, the same in every step of this size,
-    (1 - s^2) / L            from the choice of tasks,
-    d z^2 / L^2              noise.
+    f^2 |E v|^2                         signal,
+    (f E|v|^2 - f^2 |E v|^2) / L        from the choice of tasks,
+    d z^2 / L^2                         noise.
 
-Let c^2 be the share of s^2 in the sum. A step along g, of rate r, on a function
-of smoothness M gains r |E g|^2 - M r^2 E|g|^2 / 2; at the best rate this is
-|E g|^2 c^2 / 2M, which is c^2 times the gain of a step without noise. (With
-batches alone this is the noise scale of McCandlish et al., "An Empirical Model
-of Large-Batch Training", 2018.) Momentum and averages of the iterates change
-the best rate, not the signal that they average. The score is therefore
+Let c^2 be the share of the signal in the sum. A step along g, of rate r, on a
+function of smoothness M gains r |E g|^2 - M r^2 E|g|^2 / 2; at the best rate
+this is |E g|^2 c^2 / 2M, which is c^2 times the gain of a step without noise.
+(With batches alone this is the noise scale of McCandlish et al., "An Empirical
+Model of Large-Batch Training", 2018.) The score of T steps is therefore
 
     T c^2,  "effective steps",
 
-the number of steps without noise that would make about the same progress. For a
-fixed number of tasks it is largest near L = z sqrt(d) / s, and below that where
-z itself grows with L. It compares plans for one learner and network. It does
-not predict accuracy, nor how the alignment changes while a network learns.
+the number of steps without noise that would get about as far. Where noise
+dominates, z grows with the square root of T, and more steps gain nothing. The
+score compares plans of one learner and network. It does not predict accuracy,
+nor how gradients change while a network learns.
 
-Alignment. The signal is the agreement of single tasks' gradients, measured on
-public tasks. Every task's gradient g_i is taken at the same parameters, and
-u_i = g_i / |g_i| is its direction. The squared alignment s^2 is the mean of
-u_i . u_j over pairs of different tasks,
+|E v|^2 is estimated without bias from n public tasks,
 
-    s^2 = (n |mean u|^2 - 1) / (n - 1),
-
-an unbiased estimate of |E u|^2. The tasks are from the validation split, which
-a config declares public.
+    (|sum v|^2 - sum |v|^2) / (n (n - 1)).
 """
 
 from collections.abc import Callable, Sequence
 import dataclasses
 import functools
-import math
 import os
 from typing import Any
 
@@ -54,6 +47,7 @@ import optax
 from episodic_dp import _validate
 from episodic_dp import accounting
 from episodic_dp import backends
+from episodic_dp import data
 from episodic_dp import errors
 from episodic_dp import learners
 from episodic_dp import plan as plan_lib
@@ -66,113 +60,85 @@ from episodic_dp.config import solving
 from episodic_dp.output import phases
 from episodic_dp.output import tables
 from episodic_dp.plan import stages
+from episodic_dp.plan import validation
 from episodic_dp.private import state as state_lib
 from episodic_dp.private import step as step_lib
 
-BUDGET = 100_000  # Default number of tasks.
-# Fewer steps are not proposed, whatever their signal: in
-# experiments/results/budget.json 15 steps stay 7 points behind 60.
-LEAST_STEPS = 10
-LEAST_SCORE = 5.0  # Effective steps below which the table has a warning.
+LEAST_SCORE = 5.0  # Effective steps below which a warning says so.
 _TASKS = 256  # Tasks whose gradients are compared.
 _WARM_STEPS = 10
 _AT_ONCE = 64  # Tasks of a step of the warm start.
-_CANDIDATES = 9  # Tasks a step that are tried.
-_SHOWN = 0.5  # Rows whose score is below this share of the best are left out.
+_TASK_TIMES = (1 / 4, 1 / 2, 2, 4)  # Of the tasks a step of the config.
+_QUERY_TIMES = (4, 2)  # Of its queries.
+_CLIP_TIMES = (1, 1 / 4, 1 / 16)  # Of its clip norm.
+# The config itself is kept unless its score is below this share of the best,
+# and more queries are tried only where this share of tasks has as many images.
+_CLOSE = 0.8
+
+Signal = tuple[float, float, int]  # |E v|^2, E|v|^2 and d.
 
 
 # Signal -----------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Alignment:
-  """The agreement of tasks' gradients at some parameters.
-
-  Attributes:
-    squared: s^2, never below 0.
-    norms: float64[tasks], norms of the gradients that are finite and not 0.
-    parameters: d, the number of entries of a gradient.
-  """
-
-  squared: float
-  norms: np.ndarray
-  parameters: int
-
-
-def align(total: np.ndarray, norms: np.ndarray) -> Alignment:
-  """Return the alignment for a sum of directions.
+def shares(
+    signal: Signal, *, tasks: float, noise_multiplier: float, filled: float = 1
+) -> np.ndarray:
+  """Return the shares of a noised mean's squared length, which sum to 1.
 
   Args:
-    total: float[d].
-    norms: float[tasks] of all gradients, 0 for one without a direction.
-  """
-  real, total = norms[norms > 0].astype(float), total.astype(float)
-  n = len(real)
-  squared = float((total @ total - n) / max(n * (n - 1), 1))
-  return Alignment(
-      squared=max(squared, 0.0), norms=real, parameters=len(total)
-  )
-
-
-def signal_share(
-    measured: Sequence[Alignment],
-    *,
-    clip_norm: float,
-    tasks: float,
-    noise_multiplier: float,
-) -> float:
-  """Return the share of a noised mean's squared norm that is signal.
-
-  A gradient in units of C has the norm a = min(1, |g| / C). The norm and the
-  direction of a task's gradient are assumed to be independent.
-
-  Args:
-    measured: alignments to average, since they change while a network learns.
-    clip_norm: C.
+    signal: of one task.
     tasks: L, the expected tasks of a step.
     noise_multiplier: z, of the gradients.
-  """
-  lengths = [np.minimum(1.0, one.norms / clip_norm) for one in measured]
-  signals = [
-      one.squared * length.mean() ** 2 for one, length in zip(measured, lengths)
-  ]
-  signal = np.mean(signals)
-  spread = np.mean([np.square(length).mean() for length in lengths]) - signal
-  noise = measured[0].parameters * (noise_multiplier / tasks) ** 2
-  total = signal + max(spread, 0.0) / tasks + noise
-  return float(signal / total) if total else 0.0
-
-
-def clip_norm(*measured: Alignment) -> float:
-  """Return a norm below those of nine tasks of ten, rounded to two digits.
-
-  Noise is in units of the clip norm. A norm below the gradients' keeps the
-  whole signal. A smaller norm loses nothing with an optimiser that ignores the
-  scale, such as Adam.
-
-  Raises:
-    PlanError: the gradients do not agree.
-  """
-  if not all(m.squared > 0 and m.norms.size for m in measured):
-    raise errors.PlanError(
-        "the public tasks' gradients do not agree: check the learner"
-        " and its rates"
-    )
-  least = min(np.quantile(m.norms, 0.1) for m in measured)
-  scale = 10.0 ** (1 - math.floor(math.log10(least)))
-  return float(f"{math.floor(least * scale) / scale:.2g}")
-
-
-def task_gradients(
-    learner: learners.Learner,
-) -> Callable[[training.evaluation.Tasks, Any], tuple[np.ndarray, np.ndarray]]:
-  """Make a function that sums the gradients of tasks, compiled once.
+    filled: f, the share of tasks that do not lack examples.
 
   Returns:
-    (tasks, params) -> float32[2, d], the sums of directions and of gradients,
-    and the norms float32[tasks]. A gradient that is 0 or not finite has norm 0
-    and adds nothing.
+    float64[3]: signal, choice of tasks, noise.
   """
+  mean, size, parameters = signal
+  common = filled**2 * mean
+  parts = np.asarray([
+      common,
+      max(filled * size - common, 0.0) / tasks,
+      parameters * (noise_multiplier / tasks) ** 2,
+  ])
+  return parts / parts.sum()
+
+
+def filled(config: RunConfig) -> float:
+  """Return the share of a step's tasks that do not lack examples.
+
+  It follows from the numbers of examples of each person, which are public.
+  """
+  tree, plan = config.release.hierarchy, config.release.plan
+  episode = plan.episode
+  if not plan.allow_short_units or tree.depth != 3 or tree.sizes is not None:
+    return 1.0
+  assert episode is not None  # `check`.
+  enough = tree.child_counts(2) >= episode.shot + episode.query
+  # Classes of each person: those with enough examples, and all.
+  able, held = (
+      np.bincount(tree.parents(1), each, tree.num_units(0))
+      for each in (enough, np.ones(len(enough)))
+  )
+  chances = [
+      np.maximum(able - k, 0) / np.maximum(held - k, 1)
+      for k in range(episode.way)
+  ]
+  return float(np.prod(chances, axis=0).mean())
+
+
+def clipped_sums(
+    learner: learners.Learner, clip_norms: Sequence[float]
+) -> Callable[[training.evaluation.Tasks, Any], tuple[np.ndarray, np.ndarray]]:
+  """Make a function that sums clipped gradients of tasks, compiled once.
+
+  Returns:
+    (tasks, params) -> float32[norms, d], the sums of the gradients in units of
+    each clip norm, and float32[norms], the sums of their squared lengths. A
+    gradient that is not finite adds nothing.
+  """
+  norms = jnp.asarray(clip_norms, jnp.float32)[:, None]
 
   @functools.partial(jax.jit, static_argnums=(3, 4))
   def sums(params, keys, images, episode, targets):
@@ -184,13 +150,15 @@ def task_gradients(
       )
       flat = flatten_util.ravel_pytree(gradient)[0].astype(jnp.float32)
       norm = jnp.linalg.norm(flat)
-      real = jnp.isfinite(norm) & (norm > 0)
-      flat, norm = jnp.where(real, flat, 0), jnp.where(real, norm, 0)
-      direction = flat / jnp.where(real, norm, 1)
-      return totals + jnp.stack([direction, flat]), norm
+      clipped = flat / jnp.maximum(norm, norms)
+      clipped = jnp.where(jnp.isfinite(norm), clipped, 0)
+      return (
+          totals[0] + clipped, totals[1] + jnp.square(clipped).sum(1)
+      ), None
 
     size = flatten_util.ravel_pytree(params)[0].size
-    return lax.scan(add, jnp.zeros((2, size)), (keys, images))
+    zeros = jnp.zeros((len(norms), size)), jnp.zeros(len(norms))
+    return lax.scan(add, zeros, (keys, images))[0]
 
   def of_tasks(tasks, params):
     images = jnp.asarray(tasks.images[tasks.rows])
@@ -201,58 +169,71 @@ def task_gradients(
   return of_tasks
 
 
+def signals(totals: np.ndarray, squares: np.ndarray, count: int) -> np.ndarray:
+  """Return |E v|^2 and E|v|^2 from the sums of `clipped_sums`.
+
+  Args:
+    totals: [..., norms, d].
+    squares: [..., norms].
+    count: n, the tasks of a sum.
+
+  Returns:
+    float64[2, norms], means over the leading axes.
+  """
+  lengths = np.square(totals.astype(float)).sum(-1)
+  means = (lengths - squares) / (count * (count - 1))
+  found = np.stack([np.maximum(means, 0), squares / count])
+  return found.reshape(2, -1, found.shape[-1]).mean(1)
+
+
 def measure(
-    config: RunConfig,
-    *,
-    data_dir: str | os.PathLike[str] | None = None,
-    download: bool = False,
-) -> tuple[Alignment, Alignment]:
+    config: RunConfig, public: data.Dataset
+) -> list[tuple[dict[str, Any], Signal]]:
   """Take gradients of public tasks, before and after a short warm start.
 
   Args:
-    config: config with the learner, network, optimiser and size of tasks.
-    data_dir: folder of the data sets that are not built in, or own data.
-    download: whether to fetch files that data_dir lacks.
+    config: whose learner, network, optimiser and size of task are taken.
+    public: the validation split.
 
   Returns:
-    The alignment at the initial parameters, and after steps without noise.
-
-  Raises:
-    ValueError, FileNotFoundError: the data cannot be read.
+    Changes of the config's clip norm, the first none, and the signals: means of
+    those at the initial parameters and after steps without noise. Another norm
+    is tried only for Adam, which takes out the scale of gradients.
   """
   backends.use_all_cores()
-  public = build.load_data(
-      config, data_dir=data_dir, download=download
-  ).validation
   learner, _ = build.make_learners(config, public.image_shape)
-  # A learner's annealed numbers have their initial values.
-  sums_of = task_gradients(learner.at_step(jnp.zeros((), jnp.int32)))
+  times = _CLIP_TIMES if config.optimizer.name == "adam" else (1,)
+  clip_norms = [config.mechanism.clip_norm * scale for scale in times]
+  # Annealed numbers of a learner are at their beginning.
+  sums_of = clipped_sums(
+      learner.at_step(jnp.zeros((), jnp.int32)), clip_norms
+  )
   episode = config.release.plan.episode
   assert episode is not None  # `check`.
-  draw = functools.partial(
-      training.sample_tasks, public, way=episode.way, shot=episode.shot,
-      query=episode.query,
-  )
+  size = config.task | dict(shot=episode.shot, query=episode.query)
+  draw = functools.partial(training.sample_tasks, public, **size)
   tasks = draw(count=_TASKS, seed=0)
   params = learner.init(jax.random.key(config.seed))
-  sums, norms = sums_of(tasks, params)
-  start = align(sums[0], norms)
   optimizer = state_lib.make_optimizer(
       dataclasses.replace(config.optimizer, warm_up=0), _WARM_STEPS
   )
   state = optimizer.init(params)
   flat, unravel = flatten_util.ravel_pytree(params)
+  start = sums_of(tasks, params)
   for step in range(_WARM_STEPS):
-    others = draw(count=_AT_ONCE, seed=1 + step)
-    sums, _ = sums_of(others, params)
-    mean = unravel(jnp.asarray(sums[1] / _AT_ONCE, flat.dtype))
+    (total, *_), _ = sums_of(draw(count=_AT_ONCE, seed=1 + step), params)
+    mean = unravel(jnp.asarray(total / _AT_ONCE, flat.dtype))
     updates, state = optimizer.update(mean, state, params)
     params = optax.apply_updates(params, updates)
-  sums, norms = sums_of(tasks, params)
-  return start, align(sums[0], norms)
+  totals, squares = map(np.stack, zip(start, sums_of(tasks, params)))
+  means, sizes = signals(totals, squares, _TASKS).tolist()
+  return [
+      ({"mechanism.clip_norm": norm}, (mean, size, flat.size))
+      for norm, mean, size in zip(clip_norms, means, sizes)
+  ]
 
 
-# The grid ---------------------------------------------------------------------
+# The candidates ---------------------------------------------------------------
 
 
 def check(config: RunConfig) -> None:
@@ -260,120 +241,165 @@ def check(config: RunConfig) -> None:
 
   Raises:
     PlanError: single examples are learned, or gradients clipped by layer.
-    UnsoundPlanError: the clip norm depends on private gradients without noise.
+    UnsoundPlanError: the clip norm reads private gradients without noise.
   """
   release = config.release
   report.refuse_un_noised(release.mechanism)
   if release.plan.episode is None or release.mechanism.noisy_inner_steps:
     raise errors.PlanError(
-        "plan compares steps of whole tasks, but the clip unit of this config"
+        "plan compares steps of whole tasks, and the clip unit of this config"
         f" is one {release.mechanism.clip_unit}: use episodic-dp calibrate"
     )
   if release.mechanism.clip_by != "global":
     raise errors.PlanError(
-        f"plan measures the norm of whole gradients, but clip_by="
-        f"'{release.mechanism.clip_by}': give --config.mechanism.clip_by="
+        f"plan measures the norm of whole gradients, and clip_by is"
+        f" '{release.mechanism.clip_by}': give --config.mechanism.clip_by="
         "global"
     )
 
 
-def with_tasks(config: RunConfig, tasks: float) -> dict[str, Any]:
-  """Return the changes of a config that give about this many tasks a step.
+def with_tasks(config: RunConfig, times: float) -> dict[str, Any]:
+  """Return the changes of a config for more tasks a step.
 
   Raises:
-    PlanError: the first stage is All().
+    PlanError: the data have no steps of that many.
   """
-  release = config.release
-  first, *others = release.plan.stages
-  episode = release.plan.episode
-  assert episode is not None  # `check`.
-  factor = tasks / plan_lib.tasks_per_step(release.hierarchy, release.plan)
-  if episode.form == "independent":
-    return {"episode.tasks": max(1, round(tasks))}
+  first, *others = config.release.plan.stages
+  episode = config.release.plan.episode
+  if episode is not None and episode.tasks is not None:
+    return {"episode.tasks": max(1, round(times * episode.tasks))}
   if isinstance(first, plan_lib.Poisson):
-    first = plan_lib.Poisson(float(f"{first.p * factor:.4g}"))
+    first = plan_lib.Poisson(float(f"{first.p * times:.4g}"))
   elif isinstance(first, plan_lib.FixedSize):
-    way = episode.way if episode.form == "disjoint" else 1
-    first = plan_lib.FixedSize(way * max(1, round(first.n * factor / way)))
+    first = plan_lib.FixedSize(round(first.n * times))
   elif isinstance(first, plan_lib.RandomAllocation):
-    first = plan_lib.RandomAllocation(max(1, round(first.steps / factor)))
+    first = plan_lib.RandomAllocation(max(1, round(first.steps / times)))
   else:
-    raise errors.PlanError(f"{first} uses every task in each step")
+    raise errors.PlanError(f"{first} takes every task in each step")
   return {"plan.stages": tuple(map(stages.stage_text, (first, *others)))}
+
+
+def more_queries(
+    config: RunConfig, public: plan_lib.Hierarchy
+) -> dict[str, Any]:
+  """Return the changes of a config for more query examples of a class.
+
+  There are none unless a task is of one person, whose privacy they do not cost,
+  and the images suffice.
+
+  Args:
+    config: the one that is changed.
+    public: tree of the validation split.
+  """
+  *upper, last = config.release.plan.stages
+  episode = config.release.plan.episode
+  assert episode is not None  # `check`.
+  if episode.form != "unit" or not isinstance(last, plan_lib.FixedSize):
+    return {}
+  for times in _QUERY_TIMES:
+    query = times * episode.query
+    last = plan_lib.FixedSize(episode.shot + query)
+    changes = {
+        "plan.stages": tuple(map(stages.stage_text, (*upper, last))),
+        "episode.query": query,
+    }
+    size = config.task | dict(shot=episode.shot, query=query)
+    try:
+      validation.task_plan(public, **size)
+      changed = config.with_changes(changes)
+    except errors.PlanError:
+      continue
+    if filled(changed) >= _CLOSE * filled(config):
+      return changes
+  return {}
 
 
 def make_rows(
     config: RunConfig,
-    measured: Sequence[Alignment],
-    *,
-    budget: int,
-    clip_norm: float,
+    options: Sequence[tuple[dict[str, Any], Signal]],
     **wanted: Any,
 ) -> list[dict[str, Any]]:
-  """Return ways to spend a budget, by ascending tasks per step.
+  """Return candidates; the one to take is the first that is near the best.
 
   Args:
-    config: config with the learner, data and sampler.
-    measured: alignments on public tasks.
-    budget: tasks of all steps together.
-    clip_norm: clip norm of the gradients.
+    config: whose learner, data and sampler are kept.
+    options: changes of queries and clip norm, and the signal with them; the
+      first are none.
     **wanted: "epsilon" and "level", as for `solving.calibrate`.
 
   Returns:
-    Rows of "tasks" (expected of a step), "steps", "noise_multiplier",
-    "epsilon" (spent, at most the target), "signal_share" (of a step's squared
-    norm), "effective_steps" (the score) and "changes" (name -> value, of the
-    config).
+    The config itself; with the best option; with the others; and with the best
+    and other numbers of tasks a step, for as many tasks of all steps together.
+    Each has "tasks" (expected of a step), "steps", "queries", "clip_norm",
+    "noise_multiplier", "epsilon" (spent, at most the wanted one), "filled"
+    (share of the tasks), "shares" (of a step's squared length: signal, choice
+    of tasks, noise), "effective_steps" (the score) and "changes" (name ->
+    value, of the config).
 
   Raises:
-    PlanError: no step of the budget fits the data.
+    PlanError: epsilon cannot be reached.
     UnsoundPlanError: the level has no guarantee.
   """
-  sizes = [n * 10**power for power in range(9) for n in (1, 2, 5)]
-  # For z = 1, noise is as large as signal here.
-  signal = np.mean([one.squared for one in measured])
-  guess = math.sqrt(measured[0].parameters / signal)
-  sizes = [size for size in sizes if size <= budget // LEAST_STEPS]
-  sizes.sort(key=lambda size: abs(math.log(size / guess)))
-  rows: list[dict[str, Any]] = []
-  for size in sizes:
-    try:
-      changes = with_tasks(config, size) | {
-          "steps": budget // size,
-          "mechanism.noise_multiplier": 1.0,
-          "mechanism.clip_norm": clip_norm,
-      }
-      changed = config.with_changes(changes)
-      plan_lib.validate(changed.release.hierarchy, changed.release.plan)
-    except errors.PlanError:
-      continue  # The data have no steps with this number of tasks.
+
+  def row(changes: dict[str, Any], signal: Signal) -> dict[str, Any]:
+    changed = config.with_changes(changes)
     found = solving.calibrate(changed, **wanted)
-    changes["mechanism.noise_multiplier"] = found.noise_multiplier
-    mechanism = config.with_changes(changes).release.mechanism
-    share = signal_share(
-        measured, clip_norm=clip_norm, tasks=found.per_step,
-        noise_multiplier=mechanism.gradient_noise_multiplier,
+    noise = {"mechanism.noise_multiplier": found.noise_multiplier}
+    changed = changed.with_changes(noise)
+    assert changed.episode is not None  # `check`.
+    parts = shares(
+        signal, tasks=found.per_step, filled=filled(changed),
+        noise_multiplier=changed.mechanism.gradient_noise_multiplier,
     )
-    rows.append({
+    return {
         "tasks": found.per_step,
         "steps": found.steps,
+        "queries": changed.episode.query,
+        "clip_norm": changed.mechanism.clip_norm,
         "noise_multiplier": found.noise_multiplier,
         "epsilon": found.epsilon,
-        "signal_share": share,
-        "effective_steps": found.steps * share,
-        "changes": changes,
-    })
-    if len(rows) == _CANDIDATES:
-      break
-  if not rows:
-    raise errors.PlanError(
-        f"no step of a budget of {budget} tasks fits the first stage"
-        f" {config.release.plan.stages[0]}: use Poisson(p) or FixedSize(n) and,"
-        f" with at least {LEAST_STEPS} steps, a larger --tasks"
+        "filled": filled(changed),
+        "shares": parts.tolist(),
+        "effective_steps": found.steps * float(parts[0]),
+        "changes": changes | noise | {"steps": found.steps},
+    }
+
+  rows = [row(*option) for option in options]
+  own, best = rows[0], max(rows, key=lambda found: found["effective_steps"])
+  changes, signal = options[rows.index(best)]
+  rows.sort(key=lambda found: found not in (own, best))
+  for times in _TASK_TIMES:
+    steps = {"steps": max(1, round(config.steps / times))}
+    try:
+      more = with_tasks(config.with_changes(changes), times) | steps
+      rows.append(row(changes | more, signal))
+    except errors.PlanError:
+      continue  # The data have no steps of that many tasks.
+  return rows
+
+
+def choose(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+  """Return the first row that is near the best."""
+  scores = [row["effective_steps"] for row in rows]
+  near = [score >= _CLOSE * max(scores) for score in scores]
+  return rows[near.index(True)]
+
+
+def limit(row: dict[str, Any]) -> str:
+  """Say in one line what limits a candidate, and what would help."""
+  if row["filled"] < _CLOSE:
+    lack = 100 * (1 - row["filled"])
+    return (
+        f"images: {lack:.0f} % of the tasks of a step lack some; take fewer"
+        " queries or shots, or more images of each class"
     )
-  best = max(row["effective_steps"] for row in rows)
-  rows = [row for row in rows if row["effective_steps"] >= _SHOWN * best]
-  return sorted(rows, key=lambda row: row["tasks"])
+  share, text = max(zip(row["shares"], (
+      "steps: {:.0f} % of a step is signal; more of them help",
+      "people in a step: their choice is {:.0f} % of it; more of them help",
+      "people and epsilon: noise is {:.0f} % of a step; more people or a larger"
+      " epsilon help, more steps hardly",
+  )))
+  return text.format(100 * share)
 
 
 # The proposal -----------------------------------------------------------------
@@ -384,24 +410,22 @@ def propose(
     *,
     epsilon: float,
     level: str | None = None,
-    tasks: int = BUDGET,
     data_dir: str | os.PathLike[str] | None = None,
     download: bool = False,
 ) -> dict[str, Any]:
-  """Propose tasks per step, steps, noise and clip norm for an epsilon.
+  """Propose tasks per step, steps, queries and a clip norm for an epsilon.
 
   Args:
-    config: config with the sampler, data and learner.
-    epsilon: the target, not to be exceeded; above 0.
-    level: the level of the guarantee; None for `config.level`.
-    tasks: number of tasks of all steps together.
+    config: whose sampler, data and learner are kept.
+    epsilon: not to be passed; above 0.
+    level: whose guarantee it is; None for `config.level`.
     data_dir: folder of the data sets that are not built in, or own data.
-    download: whether to fetch files that data_dir lacks.
+    download: fetch the files that data_dir does not have.
 
   Returns:
-    "target_epsilon", "delta", "level", "caveat", "clip_norm", "public_tasks",
-    "parameters", "squared_alignment" ("start" and "warm"), "rows" of
-    `make_rows`, each with the flag "chosen", and "flags" for the chosen row.
+    "target_epsilon", "delta", "level", "caveat", "public_tasks", "parameters",
+    "rows" of `make_rows`, each with whether it is "chosen"; and for the chosen
+    one "limit", what limits it, and "flags".
 
   Raises:
     PlanError: something is missing, out of range or cannot be reached.
@@ -410,77 +434,71 @@ def propose(
   """
   level = level or config.level
   _validate.positive("epsilon", epsilon)
-  _validate.count("--tasks", tasks, LEAST_STEPS)
   config.check_complete()
   check(config)
   stated = accounting.guarantee(
       config.release, steps=1, delta=config.delta, level=level
   )
+  public = build.load_data(
+      config, data_dir=data_dir, download=download
+  ).validation
+  more = more_queries(config, public.hierarchy)
   with phases.phase("taking gradients of public tasks"):
-    measured = measure(config, data_dir=data_dir, download=download)
-  norm = clip_norm(*measured)
+    options = measure(config, public)
+    if more:
+      found = measure(config.with_changes(more), public)
+      options += [(more | changes, signal) for changes, signal in found]
   with phases.phase("calibrating the noise"):
-    rows = make_rows(
-        config, measured, budget=tasks, clip_norm=norm, epsilon=epsilon,
-        level=level,
-    )
-  start, warm = measured
+    rows = make_rows(config, options, epsilon=epsilon, level=level)
+  chosen = choose(rows)
+  flags = [
+      f'--config.{name}="{value}"' if isinstance(value, tuple)
+      else f"--config.{name}={value}"
+      for name, value in chosen["changes"].items()
+  ]
   return {
       "target_epsilon": epsilon,
       "delta": config.delta,
       "level": level,
       "caveat": stated.caveat,
-      "clip_norm": norm,
       "public_tasks": _TASKS,
-      "parameters": warm.parameters,
-      "squared_alignment": {"start": start.squared, "warm": warm.squared},
-      **choose(rows),
+      "parameters": options[0][1][2],
+      "rows": [row | {"chosen": row is chosen} for row in rows],
+      "limit": limit(chosen),
+      "flags": flags,
   }
 
 
-def choose(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-  """Mark the row with the most effective steps, and add its flags."""
-  best = max(rows, key=lambda row: row["effective_steps"])
-  flags = [
-      f'--config.{name}="{value}"' if isinstance(value, tuple)
-      else f"--config.{name}={value}"
-      for name, value in best["changes"].items()
-  ]
-  marked = [row | {"chosen": row is best} for row in rows]
-  return {"rows": marked, "flags": flags}
-
-
 def table(result: dict[str, Any]) -> str:
-  """Format the result of `propose` as a table, with its basis."""
-  agree = result["squared_alignment"]
+  """Write the result of `propose` as a table, with what it rests on."""
+  chosen = next(row for row in result["rows"] if row["chosen"])
   rows = [
       (
-          f"{row['tasks']:.4g}", row["steps"],
-          f"{row['noise_multiplier']:.4g}", report.rounded_up(row["epsilon"]),
-          f"{100 * row['signal_share']:.0f} %",
-          f"{row['effective_steps']:.1f}", "chosen" * row["chosen"],
+          f"{row['tasks']:.4g}", row["steps"], row["queries"],
+          f"{row['clip_norm']:.4g}", f"{row['noise_multiplier']:.4g}",
+          report.rounded_up(row["epsilon"]), f"{100 * row['shares'][0]:.0f} %",
+          f"{row['effective_steps']:.1f}",
+          "as configured" * (row is result["rows"][0])
+          + " chosen" * row["chosen"],
       )
       for row in result["rows"]
   ]
   lines = [
-      f"Public tasks: {_TASKS} of the validation split; their gradients of"
-      f" {result['parameters']} entries agree by"
-      f" {math.sqrt(agree['start']):.3f} at the start and"
-      f" {math.sqrt(agree['warm']):.3f} after {_WARM_STEPS} steps without"
-      " noise.",
-      f"Clip norm {result['clip_norm']:g}: nine of ten norms are larger."
-      " Private data were not used.",
+      f"Public tasks: {_TASKS} of the validation split, with gradients of"
+      f" {result['parameters']} entries.",
+      "Private data were not used.",
       "",
       tables.text((
-          "tasks a step", "steps", "noise multiplier", "epsilon",
-          "signal of a step", "effective steps", "",
+          "tasks a step", "steps", "queries", "clip norm", "noise multiplier",
+          "epsilon", "signal of a step", "effective steps", "",
       ), rows),
       "",
       f"Epsilon is of one {result['level']} at delta {result['delta']:g}, by"
       " the accountant; effective steps, the",
       "same progress without noise, compare plans of this one learner.",
+      f"What limits: {result['limit']}.",
   ]
-  if max(row["effective_steps"] for row in result["rows"]) < LEAST_SCORE:
+  if chosen["effective_steps"] < LEAST_SCORE:
     lines.append(
         f"Fewer than {LEAST_SCORE:g} effective steps teach little: take a"
         " larger epsilon, or more participants and tasks."

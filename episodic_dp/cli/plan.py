@@ -1,17 +1,19 @@
-"""Propose tasks per step, steps, noise and clip norm for an epsilon.
+"""Propose tasks per step, steps, queries and a clip norm for an epsilon.
 
-  episodic-dp plan --config=glyphs --epsilon=1 --tasks=20000
-  episodic-dp plan --config=omniglot --epsilon=0.5 --data_dir=DATA \\
-      --format=json
+  episodic-dp plan --config=glyphs --epsilon=1
+  episodic-dp plan --config=own_data:levels=person/class/image --epsilon=2 \\
+      --data_dir=PATH --format=json
 
-The config names the learner, the data and the sampler; the budget is the number
-of tasks of all steps together. It can be spent on many small steps or on few
-large ones. The accountant finds the noise with which each choice spends
-epsilon, and public tasks show which part of such a step is signal. The best
-choice is marked, and its command printed.
+The candidates lie around the config: more query images of a class, smaller clip
+norms, and more or fewer people in a step for the same tasks of all steps
+together. The accountant finds the noise with which each spends epsilon, and
+public tasks show how much of such a step is signal. One is marked, its command
+printed, and one line says what limits it. The config itself is chosen unless
+another is clearly better.
 
-The public tasks are from the validation split, which is public by assumption.
-Training data are not used. Small networks take half a minute.
+The public tasks are of the validation split, which is public by assumption.
+Training data are not used, but for the numbers of their units, which are
+public, too. A minute for small networks.
 """
 
 import shlex
@@ -24,14 +26,11 @@ from episodic_dp.cli import shared_flags
 
 
 def define_flags() -> None:
-  """Define the flags of the config, the target and the budget."""
+  """Define the flags of the config and the target."""
   shared_flags.define_config()
   shared_flags.define_data()
   shared_flags.define_format()
   shared_flags.define_target()
-  flags.DEFINE_integer(
-      "tasks", propose.BUDGET, "The budget: tasks of all steps together.", 1
-  )
 
 
 def main(values: flags.FlagValues) -> None:
@@ -41,7 +40,6 @@ def main(values: flags.FlagValues) -> None:
       config,
       epsilon=values.epsilon,
       level=values.level,
-      tasks=values.tasks,
       data_dir=values.data_dir,
       download=values.download,
   )

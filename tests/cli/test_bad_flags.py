@@ -58,7 +58,6 @@ _BAD = {
     ("plan", "--config=glyphs", "--epsilon=-1"): "epsilon=-1.0: expected",
     (*_PLAN, "--level=hospital"): "'hospital'",
     (*_PLAN, "--config.delta=2"): "delta",
-    (*_PLAN, "--tasks=9"): "--tasks=9: expected",
     ("plan", "--config=glyphs_supervised", "--epsilon=1"): "dp calibrate",
     ("plan", "--config=glyphs_sample_level", "--epsilon=1"): "dp calibrate",
     (*_PLAN, "--config.mechanism.clip_by=layer"): "mechanism.clip_by=global",

@@ -149,7 +149,10 @@ def _check_examples(
     channels = (*shape[3:], 1)[0]
     fits = dtype in (np.uint8, np.uint16) and channels in (1, 3)
     fits = fits and len(shape) in (3, 4)
-    wanted = "uint8 or uint16 [n, height, width] or [n, height, width, 1 or 3]"
+    wanted = (
+        "uint8 or uint16 [n, height, width] or [n, height, width, 1 or 3], such"
+        " as (255 * values).round().astype('uint8') of values from 0 to 1"
+    )
   else:
     fits = dtype.kind in "biuf" and 2 <= len(shape) <= 4
     wanted = "numbers [n, features], [n, time, channels] or [n, H, W, channels]"
