@@ -345,7 +345,10 @@ def _check_test_tasks(found: own_data.Survey, task: Mapping[str, Any]) -> None:
     except plan_lib.PlanError as e:
       raise plan_lib.PlanError(
           f"the {part} part of {found.listing.source} does not suit the"
-          f" test tasks ({e}); it holds {tree}"
+          f" test tasks: it holds {tree}, and a task takes {task['way']}"
+          f" classes with {task['shot'] + task['query']} examples each; give it"
+          " larger units, or ask for less by config.evaluation.shot and query,"
+          " or by way after --config=own_data:"
       ) from e
     units, held, level = fitting.num_units(0), tree.num_units(0), tree.levels[0]
     if units < held or units == 1:

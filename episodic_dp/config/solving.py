@@ -18,6 +18,7 @@ from episodic_dp.plan import validation
 
 SOLVERS = ("noise_multiplier", "steps", "tasks")
 _DIGITS = 5
+_MOST_USEFUL = 10  # Of an epsilon, by common judgement.
 _MOST_NOISE = 0.1  # For each task of a step, before it drowns what they teach.
 
 
@@ -144,13 +145,15 @@ def spend(config: RunConfig, epsilon: float) -> tuple[RunConfig, Calibration]:
     ).epsilon
     # The noise is found to within a hundredth of epsilon.
     reached = report.rounded_up(1.01 * spent)
+    useful = spent < _MOST_USEFUL
+    advice = f"give --epsilon={reached}" if useful else "which is too large"
     text = (
         f"epsilon {epsilon:g} needs noise_multiplier"
         f" {found.noise_multiplier:g}, more than a tenth of the"
         f" {found.per_step:g} {found.drawn} of a step, so little would be"
         f" learned: with {config.release.hierarchy} and {config.steps} steps"
-        f" epsilon {reached} is reachable; give --epsilon={reached}, take fewer"
-        f" steps, or train on more {found.level}s"
+        f" epsilon {reached} is reachable, {advice}; or take fewer steps, or"
+        f" train on more {found.level}s"
     )
     if share > 1:
       raise errors.PlanError(text)

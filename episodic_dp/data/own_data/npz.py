@@ -150,8 +150,8 @@ def _check_examples(
     fits = dtype in (np.uint8, np.uint16) and channels in (1, 3)
     fits = fits and len(shape) in (3, 4)
     wanted = (
-        "uint8 or uint16 [n, height, width] or [n, height, width, 1 or 3], such"
-        " as (255 * values).round().astype('uint8') of values from 0 to 1"
+        "uint8, such as (255 * values).round().astype('uint8') of values from 0"
+        " to 1, or uint16, [n, height, width] or [n, height, width, 1 or 3]"
     )
   else:
     fits = dtype.kind in "biuf" and 2 <= len(shape) <= 4
