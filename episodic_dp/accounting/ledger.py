@@ -320,8 +320,9 @@ def compose(
     ledger = ledger.joined(part)
   sentences = [
       f"In {', '.join(parts)} a level ({', '.join(levels)}) means the same"
-      " units: one unit is in or out of all of them, and every other release"
-      " about these units is among them. Each run has a secret key of its own."
+      " units: one unit is in or out of all of them, has one place in trees"
+      " that are equal, and every other release about these units is among"
+      " them. Each run has a secret key of its own."
   ]
   sentences += [
       f"{name}: {report.STARTED}"
