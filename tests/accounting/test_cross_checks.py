@@ -67,6 +67,8 @@ def composed(event, steps, delta, *, accountant="pld", replaced=False):
     else:
       orders = [order for order in moments.orders(128) if order > 1.3]
       found = package.rdp.RdpAccountant(orders, relation)
+    if not found.supports(event(package)):
+      raise NotImplementedError
     found.compose(event(package), steps)
     return (found.get_epsilon(delta),)
 
@@ -202,7 +204,7 @@ def values(check):
   """Return our value and theirs; None where the program cannot tell."""
   try:
     theirs = check.theirs(importlib.import_module(check.program))
-  except (ImportError, AttributeError):
+  except (ImportError, AttributeError, NotImplementedError):
     return None
   return check.ours(), theirs
 
