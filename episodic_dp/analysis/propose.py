@@ -324,7 +324,7 @@ def make_rows(
   Args:
     config: whose learner, data and sampler are kept.
     options: changes of queries and clip norm, and the signal with them; the
-      first are none.
+      first are none, and later ones are taken if they are clearly better.
     **wanted: "epsilon" and "level", as for `solving.calibrate`.
 
   Returns:
@@ -365,7 +365,7 @@ def make_rows(
     }
 
   rows = [row(*option) for option in options]
-  own, best = rows[0], max(rows, key=lambda found: found["effective_steps"])
+  own, best = rows[0], choose(rows)
   changes, signal = options[rows.index(best)]
   rows.sort(key=lambda found: found not in (own, best))
   for times in _TASK_TIMES:
