@@ -29,12 +29,14 @@ from episodic_dp.config.presets import own_data
 from episodic_dp.export import writing
 
 _LEVELS = ("person", "class", "example")
-_WIDTHS = (64, 64)  # Hidden layers of the network for features.
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class FewShotClassifier:
   """A prototypical network, trained with privacy for each person.
+
+  It trains a `conv4` on images, and on features a linear map that begins as the
+  identity: without training it is the nearest class mean of the features.
 
   Every step samples people by Poisson sampling, `way` classes of each, and
   `shot` + 1 examples of each class. People with fewer contribute nothing. The
@@ -68,7 +70,7 @@ class FewShotClassifier:
 
     Args:
       images: uint8[n, H, W], [n, H, W, 1] or [n, H, W, 3]; or features,
-        float32[n, features], scaled by public numbers.
+        float[n, features], scaled by public numbers.
       labels: [n] classes, numbers or text; the labels of different people are
         unrelated.
       people: [n] numbers or text, the person of each example.
@@ -187,7 +189,7 @@ class FewShotClassifier:
     config.hierarchy = defaults.hierarchy(train.hierarchy)
     config.delta = self.delta
     if train.images.dtype != np.uint8:
-      config.model.name, config.model.widths = "mlp", _WIDTHS
+      config.model.name = "features"
     return RunConfig.parse(config)
 
 
@@ -208,6 +210,8 @@ def _dataset(
     )
   if images.ndim == 3:
     images = images[..., None]
+  if images.dtype.kind == "f":
+    images = images.astype(np.float32)
   order = np.lexsort((labels, people))
   return data.ArrayDataset(
       name="arrays",

@@ -20,7 +20,7 @@ from episodic_dp.plain import Whole
 
 Order = Literal["first", "second"]
 
-NETWORKS = ("conv4", "resnet12", "conv1d", "mlp")
+NETWORKS = ("conv4", "resnet12", "conv1d", "mlp", "features")
 """The networks of the library."""
 
 
@@ -29,11 +29,12 @@ class Network:
   """A network, and the public weights that it starts from.
 
   Attributes:
-    name: network of the library (conv4, resnet12, conv1d or mlp), or
+    name: network of the library (conv4, resnet12, conv1d, mlp or features), or
       MODULE:FUNCTION for a function of your own.
     width: number of channels of a convolutional network's first block.
     norm: normalisation of a convolutional network.
     widths: number of units of each hidden layer of mlp.
+    linear: whether features has a linear map, the identity at first.
     outputs: number of logits, or of features of an mlp under a metric learner;
       None for the number that the learner needs, or the last of widths.
     options: keyword arguments of MODULE:FUNCTION.
@@ -49,6 +50,7 @@ class Network:
   width: Count = 64
   norm: Literal["batch", "group", "none"] = "batch"
   widths: tuple[int, ...] = (40, 40)
+  linear: bool = True
   outputs: Count | None = None
   options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   start: str | None = None

@@ -54,8 +54,8 @@ All runs together cost the same people more: episodic-dp account
 def compare(paths: Iterable[str | os.PathLike]) -> list[Run]:
   """Read runs, grouped by setting, each group followed by its mean.
 
-  Finished runs are averaged if they have one setting and data of one tree, so
-  that they differ only in their keys.
+  Finished runs are averaged if they have one setting and one data set, known by
+  its tree and its validation data, so that they differ only in their keys.
 
   Args:
     paths: work directories, and folders of work directories.
@@ -206,7 +206,7 @@ def _label(
   return ", ".join(
       f"{name.rpartition('.')[2]}={value}"
       for name, value in setting.items()
-      if name != "data" and any(
+      if name not in ("data", "data.validation_digest") and any(
           other.get(name, value) != value for other in settings
       )
   )

@@ -22,6 +22,7 @@ from episodic_dp.learners import naming
 from episodic_dp.models import builder
 from episodic_dp.models import parts
 from episodic_dp.private import state as state_lib
+from episodic_dp.training import resume
 
 
 def build(
@@ -49,11 +50,12 @@ def build(
   """
   config.check_complete()
   assert config.delta is not None  # `RunConfig.parse` computed it.
-  tasks, validation = config.evaluation, None
+  tasks, validation, validation_digest = config.evaluation, None, None
   if train is None:
     if splits is None:
       splits = load_data(config, data_dir=data_dir, download=download)
     train = splits.train
+    validation_digest = resume.data_digest(splits.validation)
     validation = training.sample_tasks(
         splits.validation,
         count=tasks.validation_tasks,
@@ -78,7 +80,7 @@ def build(
         compute, mesh=mesh if mesh.size > 1 else None
     )
   return training.TrainingSpec(
-      config=_recorded(config, train, learner),
+      config=_recorded(config, train, learner, validation_digest),
       train=dataclasses.replace(train, resident=config.compute.resident),
       validation=validation,
       release=config.release,
@@ -137,9 +139,12 @@ def load_data(
 
 
 def _recorded(
-    config: RunConfig, train: data.ArrayDataset, learner: learners.Learner
+    config: RunConfig,
+    train: data.ArrayDataset,
+    learner: learners.Learner,
+    validation_digest: str | None,
 ) -> dict[str, Any]:
-  """Return the config of config.json, with its weights and type of example."""
+  """Return the config of config.json, with what its weights and data are."""
   start = config.model.start
   if start is not None and start not in parts.SHIPPED:
     start = os.path.abspath(start)
@@ -151,5 +156,6 @@ def _recorded(
       config.data,
       shape=train.image_shape,
       dtype="uint8" if whole else "float32",
+      validation_digest=validation_digest,
   )
   return dataclasses.replace(config, model=model, data=example).as_json()

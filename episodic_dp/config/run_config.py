@@ -36,12 +36,14 @@ class Data:
     options: options of the data set, such as its seed.
     shape: shape of an example; a run records it.
     dtype: type of the stored examples; a run records it.
+    validation_digest: digest of the public validation data; a run records it.
   """
 
   name: str = ""
   options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   shape: tuple[int, ...] | None = None
   dtype: Literal["uint8", "float32"] | None = None
+  validation_digest: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -148,6 +150,8 @@ class RunConfig:
           found, survey=survey, hierarchy=_tree_of(survey, found)
       )
       _check_test_tasks(survey, found.task)
+      if found.episode is not None:  # While its units have names.
+        validation.validate(survey.hierarchies["train"], found.sampling_plan)
     hierarchy = found.release.hierarchy
     units = hierarchy.num_units(hierarchy.level_index(found.level))
     if found.delta is None:

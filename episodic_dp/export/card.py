@@ -61,6 +61,11 @@ def text(
       " that is.",
       "Probabilities are the softmax of the logits and were not calibrated.",
   ]
+  if found.network.is_own:
+    limits.append(
+        f"The network is code, `{found.network.name}`, which is not part of"
+        " this folder: give the function to `Predictor.load` as `model`."
+    )
   if found.transductive:
     limits.append(
         "The network normalises by the batch: a prediction depends on the other"

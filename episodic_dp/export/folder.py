@@ -1,8 +1,9 @@
 """The files of an exported model, and the description in model.json.
 
 Reading them executes nothing: model.json is plain data, and its names are
-looked up among the networks and learners of the library. digests.json shows
-that each file is unchanged since the export, if digests.json itself is trusted.
+looked up among the networks and learners of the library. A network of own code
+is only named; the caller gives its function. digests.json shows that each file
+is unchanged since the export, if digests.json itself is trusted.
 """
 
 import dataclasses
@@ -13,7 +14,6 @@ import pathlib
 import stat
 from typing import Literal
 
-from episodic_dp import _validate
 from episodic_dp import errors
 from episodic_dp import options
 from episodic_dp import plain
@@ -55,7 +55,7 @@ class Description:
     format: `FORMAT`.
     written_by: name and version of the package that wrote the file.
     data: name of the training data set.
-    network: options of the network, one of the library.
+    network: options of the network, one of the library or MODULE:FUNCTION.
     learner: options of the learner.
     fine_tuning: of a supervised network, else None.
     preprocessing: settings of every example.
@@ -95,7 +95,8 @@ class Description:
   @property
   def transductive(self) -> bool:
     """Return whether a prediction depends on the other examples of a call."""
-    return self.network.norm == "batch" and self.network.name != "mlp"
+    flat = self.network.name in ("mlp", "features")
+    return self.network.norm == "batch" and not flat
 
 
 def describe(content: bytes, name: str) -> Description:
@@ -117,7 +118,6 @@ def describe(content: bytes, name: str) -> Description:
       )
     result = plain.from_plain(Description, data, name="model")
     network, steps = result.network, result.learner.inner_steps
-    _validate.one_of("model.name", network.name, options.NETWORKS)
     sizes = (*result.preprocessing.shape, *network.widths, network.width, steps)
     # Checked before arrays of these sizes are made or compiled.
     if not all(1 <= size <= _MOST for size in sizes):

@@ -1,6 +1,7 @@
 """Load an exported model, adapt it to a few labelled examples, and predict.
 
-Nothing that trains is imported here, and no file in a folder is executed.
+Nothing that trains is imported here, and no file in a folder is executed: the
+caller gives the function of a network of own code.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -22,6 +23,7 @@ from episodic_dp.accounting import statement as statement_lib
 from episodic_dp.export import folder as folder_lib
 from episodic_dp.export import preprocessing
 from episodic_dp.learners import naming
+from episodic_dp.models import builder
 from episodic_dp.models import networks
 from episodic_dp.models import parts
 from episodic_dp.sampling import episodes
@@ -115,6 +117,7 @@ class Predictor:
     statement: the privacy statement, computed again on loading.
     start: the public weights that were not trained, or None.
     members: the parameters of each checkpoint.
+    make: the function of a network of own code, or None.
     compiled: number of classes -> the learner, and its compiled functions.
   """
 
@@ -122,12 +125,18 @@ class Predictor:
   statement: Mapping[str, Any]
   start: Weights | None
   members: tuple[Any, ...]
+  make: Callable[..., models.Model] | None = None
   compiled: dict[int, tuple[learners.Learner, Any, Any]] = dataclasses.field(
       default_factory=dict, repr=False
   )
 
   @classmethod
-  def load(cls, path: str | os.PathLike[str]) -> "Predictor":
+  def load(
+      cls,
+      path: str | os.PathLike[str],
+      *,
+      model: Callable[..., models.Model] | None = None,
+  ) -> "Predictor":
     """Read a folder that `episodic-dp export` wrote.
 
     Every file is compared with its digest, and the privacy statement is
@@ -135,9 +144,12 @@ class Predictor:
 
     Args:
       path: path of the folder.
+      model: function of a network of own code, make_model(outputs, input_shape,
+        **options). The folder names its import path, and nothing is imported.
 
     Raises:
-      RunError: a file is missing, changed or unknown; one sentence.
+      RunError: a file is missing, changed or unknown, or the network is own
+        code and not given; one sentence.
       PlanError: the privacy statement does not hold.
     """
     root = pathlib.Path(path)
@@ -150,6 +162,13 @@ class Predictor:
     found = folder_lib.describe(
         contents[folder_lib.MODEL], str(root / folder_lib.MODEL)
     )
+    if found.network.is_own and model is None:
+      raise errors.RunError(
+          f"the network of {root} is code of its publisher, which the folder"
+          f" names {errors.shown(found.network.name)} and does not hold: if you"
+          " have and trust it, call"
+          f" Predictor.load({os.fspath(path)!r}, model=FUNCTION)"
+      )
     if missing := ", ".join({*found.files} - {*contents}):
       raise errors.RunError(
           f"{root} lacks {missing}, which {folder_lib.MODEL} names: get the"
@@ -161,7 +180,7 @@ class Predictor:
     }
     start = arrays[found.start] if found.start else None
     try:
-      learner = _trained(found, start, found.way)
+      learner = _trained(found, start, found.way, model)
       like = jax.eval_shape(learner.init, jax.random.key(0))
       members = tuple(
           parts.of_names(like, parts.fitted(arrays[name], like, name))
@@ -176,6 +195,7 @@ class Predictor:
         statement=verification.stated,
         start=start,
         members=members,
+        make=model,
     )
 
   @property
@@ -233,7 +253,7 @@ class Predictor:
   def _functions(self, way: int) -> tuple[learners.Learner, Any, Any]:
     """Return the learner for tasks of n classes, and its compiled functions."""
     if way not in self.compiled:
-      learner = _learner(self.description, self.start, way)
+      learner = _learner(self.description, self.start, way, self.make)
 
       def probabilities(adapted: Any, images: jax.Array) -> jax.Array:
         return jax.nn.softmax(learner.logits(adapted, images), axis=-1)
@@ -260,7 +280,10 @@ def _read_arrays(content: bytes, name: str) -> dict[str, np.ndarray]:
 
 
 def _learner(
-    found: folder_lib.Description, start: Weights | None, way: int
+    found: folder_lib.Description,
+    start: Weights | None,
+    way: int,
+    make: Callable[..., models.Model] | None,
 ) -> learners.Learner:
   """Make the learner for tasks of n classes.
 
@@ -275,28 +298,34 @@ def _learner(
     )
   if found.fine_tuning is not None:
     return naming.make_fine_tuning(
-        _network(found, way, start), found.fine_tuning
+        _network(found, way, start, make), found.fine_tuning
     )
-  return _trained(found, start, way)
+  return _trained(found, start, way, make)
 
 
 def _trained(
-    found: folder_lib.Description, start: Weights | None, way: int
+    found: folder_lib.Description,
+    start: Weights | None,
+    way: int,
+    make: Callable[..., models.Model] | None,
 ) -> learners.Learner:
   """Make the learner of the run; its `init` returns the trained parameters."""
-  return naming.make_learner(
-      found.learner, _network(found, found.network.outputs, start), way=way
-  )
+  network = _network(found, found.network.outputs, start, make)
+  return naming.make_learner(found.learner, network, way=way)
 
 
 def _network(
     found: folder_lib.Description,
     outputs: int | None,
     start: Weights | None,
+    make: Callable[..., models.Model] | None,
 ) -> models.Model:
   """Make the network, around the public start that it was trained from."""
-  network = found.network
-  model = networks.by_name(network, outputs, found.preprocessing.shape)
+  network, shape = found.network, found.preprocessing.shape
+  if network.is_own and make is not None:
+    model = builder.call(make, network, outputs, shape)
+  else:
+    model = networks.by_name(network, outputs, shape)
   if start is None:
     return model
   return models.start_from(

@@ -111,14 +111,6 @@ def write(
 
 def _check_kind(config: RunConfig) -> None:
   """Raise RunError for runs that a folder cannot describe."""
-  if config.model.is_own:
-    raise errors.RunError(
-        f"config.model.name={config.model.name!r} is a user's code, and an"
-        " exported folder executes nothing: train a network of the library"
-        f" ({', '.join(options_lib.NETWORKS)}), or publish the weights with"
-        ' python -c "from episodic_dp.analysis import saved_weights;'
-        " saved_weights.save('WORKDIR', 'weights.npz')\", with guarantee.json"
-    )
   if config.way < 2:
     raise errors.RunError(
         "the run predicts numbers (way 1), but an exported model classifies:"

@@ -48,14 +48,17 @@ class ProtoNet(learner.Learner):
     scale: factor of the squared distances, positive. They grow with the
       embedding; a scale near its inverse dimension keeps the first losses near
       log(way).
+    task_loss: see `Learner`.
   """
 
   model: model_lib.Model
   _: dataclasses.KW_ONLY
   way: int
   scale: float = 1.0
+  task_loss: learner.TaskLoss = learner.cross_entropy
 
   def __post_init__(self) -> None:
+    super().__post_init__()
     _validate.count("way", self.way, 2)
     _validate.positive("scale", self.scale)
 
@@ -124,6 +127,7 @@ class RidgeHead(learner.Learner):
     way: the number of classes of a task.
     ridge: the initial ridge, positive.
     scale: the initial scale of the logits, positive.
+    task_loss: see `Learner`.
   """
 
   model: model_lib.Model
@@ -131,8 +135,10 @@ class RidgeHead(learner.Learner):
   way: int
   ridge: float = 1.0
   scale: float = 10.0
+  task_loss: learner.TaskLoss = learner.cross_entropy
 
   def __post_init__(self) -> None:
+    super().__post_init__()
     _validate.count("way", self.way, 2)
     _validate.positive("ridge", self.ridge)
     _validate.positive("scale", self.scale)

@@ -72,6 +72,10 @@ class Learner(abc.ABC):
   loss_weights: Any = None
   task_loss: TaskLoss = staticmethod(cross_entropy)
 
+  def __post_init__(self) -> None:
+    """Raise ValueError for a network that is no `models.Model`."""
+    model_lib.check_model(self.model)
+
   @property
   def example_gradients(self) -> bool:
     """Return whether an update is a mean of single examples' gradients.

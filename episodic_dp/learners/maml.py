@@ -91,6 +91,7 @@ class MAML(learner.Learner):
   loss_weights: Any = None
 
   def __post_init__(self) -> None:
+    super().__post_init__()
     _validate.count("inner_steps", self.inner_steps, 1)
     _validate.positive("inner_rate", self.inner_rate)
     _validate.one_of("order", self.order, ("first", "second"))

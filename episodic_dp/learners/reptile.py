@@ -46,6 +46,7 @@ class Reptile(learner.Learner):
   order = "first"  # No gradient flows through the inner steps.
 
   def __post_init__(self) -> None:
+    super().__post_init__()
     _validate.count("inner_steps", self.inner_steps, 1)
     _validate.positive("inner_rate", self.inner_rate)
 

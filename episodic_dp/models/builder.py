@@ -9,12 +9,14 @@ from PYTHONPATH and calls
 `input_shape` the shape of one example.
 """
 
+from collections.abc import Callable
 import importlib
 import os
 import pathlib
 import sys
 import traceback
 
+from episodic_dp import _validate
 from episodic_dp import errors
 from episodic_dp import options
 from episodic_dp.models import model as model_lib
@@ -47,6 +49,12 @@ def build(
     model = _own(network, outputs, input_shape)
   else:
     model = networks.by_name(network, outputs, input_shape)
+  if network.start in parts.SHIPPED and network.name != "conv4":
+    raise _validate.refusal(
+        "config.model.start", network.start,
+        f"none for {network.name}: with own data write"
+        f" --config=own_data:network={network.name}",
+    )
   if network.start is not None:
     source = f"config.model.start={network.start}"
     model = parts.start_from(
@@ -77,11 +85,7 @@ def _own(
   importlib.invalidate_caches()
   try:
     function = getattr(importlib.import_module(module), attribute)
-    model = function(outputs, input_shape, **network.options)
-    if not isinstance(model, model_lib.Model):
-      raise TypeError(f"it returned {type(model).__name__}, not models.Model")
-    if model.input_shape is None:  # Two plain functions.
-      model = model_lib.checked(model, input_shape)
+    return call(function, network, outputs, input_shape)
   except Exception as e:  # A user's code may raise anything.
     given = "".join(f", {key}" for key in network.options)
     raise errors.RunError(
@@ -90,6 +94,24 @@ def _own(
         " module in the current folder or on PYTHONPATH, defined as"
         f" make_model(outputs, input_shape{given})"
     ) from e
+
+
+def call(
+    function: Callable[..., model_lib.Model],
+    network: options.Network,
+    outputs: int | None,
+    input_shape: tuple[int, ...],
+) -> model_lib.Model:
+  """Call a function of own code with a network's options.
+
+  Raises:
+    TypeError: it returns no Model.
+  """
+  model = function(outputs, input_shape, **network.options)
+  if not isinstance(model, model_lib.Model):
+    raise TypeError(f"it returned {type(model).__name__}, not models.Model")
+  if model.input_shape is None:  # Two plain functions.
+    model = model_lib.checked(model, input_shape)
   return model
 
 

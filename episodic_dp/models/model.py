@@ -85,6 +85,23 @@ class Model(NamedTuple):
     return self.drawing(jax.random.fold_in(self.key, i + 1))
 
 
+def check_model(model: Any) -> None:
+  """Raise ValueError, with the line to type, for anything but a `Model`."""
+  if not isinstance(model, Model):
+    lines = (
+        (nn.Module, "from_flax(module, input_shape)"),
+        (hk.Transformed, "from_haiku(transformed, input_shape)"),
+        (hk.TransformedWithState, "from_haiku(hk.transform(f), input_shape)"),
+        ((nnx.Module, type), "from_nnx(build, input_shape), build(rngs)"),
+        (object, "Model(init, apply)"),
+    )
+    line = next(line for kind, line in lines if isinstance(model, kind))
+    raise ValueError(
+        f"the network is {type(model).__name__} and must be a Model: give"
+        f" models.{line}"
+    )
+
+
 def mixes_examples(
     apply: Callable[[Any, jax.Array], jax.Array],
     params: Any,

@@ -251,6 +251,33 @@ class MLP(nn.Module):
     return nn.Dense(self.outputs, name="head")(x)
 
 
+class Features(nn.Module):
+  """Given features, times a learned scale for each, 1 at first.
+
+  All are divided by the root of their number d, so that squared distances of
+  features of about 1 are, too.
+
+  Attributes:
+    way: the number of classes, and of logits; None leaves the head out, so that
+      a metric learner begins as the nearest class mean of the given features.
+    linear: whether a learned square matrix is applied before, at first the
+      identity.
+  """
+
+  way: int | None
+  linear: bool = True
+
+  @nn.compact
+  def __call__(self, examples: jax.Array) -> jax.Array:
+    """Map [n, ...], d numbers each, to logits [n, way] or features [n, d]."""
+    x = examples.reshape(examples.shape[0], -1)
+    size = x.shape[1]
+    if self.linear:
+      x = x @ self.param("kernel", lambda key: jnp.eye(size))
+    scale = self.param("scale", nn.initializers.ones, (size,))
+    return head(self.way, x * scale / math.sqrt(size))
+
+
 class Conv4(nn.Module):
   """Four convolutional blocks and a linear head.
 
@@ -397,6 +424,23 @@ def mlp(
   return model_lib.from_flax(module, input_shape)._replace(mixes_examples=False)
 
 
+def features(
+    way: int | None,
+    linear: bool = True,
+    input_shape: tuple[int, ...] = (128,),
+) -> model_lib.Model:
+  """Build a `Features`, for embeddings of a network that learned elsewhere.
+
+  Args:
+    way: the number of classes; None for no head.
+    linear: whether it has a square matrix.
+    input_shape: of an example, of any one to three axes: it is flattened.
+  """
+  return model_lib.from_flax(Features(way, linear), input_shape)._replace(
+      mixes_examples=False
+  )
+
+
 def conv4(
     way: int | None,
     width: int = 64,
@@ -502,15 +546,16 @@ def by_name(
 
   Args:
     network: its options.
-    outputs: number of logits; None for features (not of an mlp).
+    outputs: number of logits; None for features, of an mlp as many as its last
+      hidden layer has.
     input_shape: shape of one example.
 
   Raises:
-    ValueError: an mlp without outputs, or a shape that the network cannot take.
+    ValueError: a shape that the network cannot take.
   """
   if network.name == "mlp":
-    if outputs is None:
-      raise ValueError("outputs=None with an mlp: expected a number of outputs")
-    return mlp(outputs, network.widths, input_shape)
+    return mlp(outputs or network.widths[-1], network.widths, input_shape)
+  if network.name == "features":
+    return features(outputs, network.linear, input_shape)
   build = _CONVOLUTIONS[network.name]
   return build(outputs, network.width, network.norm, input_shape)

@@ -15,6 +15,7 @@ import hashlib
 import math
 import os
 import pathlib
+import re
 from typing import Any, Literal
 
 import jax
@@ -97,7 +98,7 @@ def head(params: Params, name: str) -> Mask:
   )
   if not any(jax.tree.leaves(mask)):
     raise ValueError(
-        f"head={head!r}: expected the name of the network's last layer, one of"
+        f"head={name!r}: expected the name of the network's last layer, one of"
         f" {sorted(by_name(params))}"
     )
   return mask
@@ -286,21 +287,46 @@ def shipped(name: str) -> pathlib.Path:
   return pathlib.Path(__file__).parent / "starts" / f"{name}.npz"
 
 
-def read_weights(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+def read_weights(
+    path: str | os.PathLike[str], rename: Mapping[str, str] | None = None
+) -> dict[str, np.ndarray]:
   """Read the arrays of a file by name; nothing in it is executed.
 
   Args:
     path: an .npz or .safetensors file; or "glyphs", the public start that the
       library ships for grey images and `conv4` of width 32 without a head
       (`python -m experiments.starts` makes it from generated data alone).
+    rename: for a file of another library: a regular expression of whole names
+      -> the name here, in which \\1 is the first group; arrays of other names
+      are left out. None keeps all names. The arrays stay as they are: PyTorch
+      has the outputs of a kernel first, and Flax last.
 
   Returns:
     Name -> array, such as "block_0/kernel" -> float32 [kh, kw, Cin, Cout].
 
   Raises:
-    ValueError: the file does not exist, cannot be read or holds no arrays; one
-      sentence.
+    ValueError: the file does not exist, cannot be read or holds no arrays, or
+      two arrays get one name; one sentence.
   """
+  found = _read_arrays(path)
+  if rename is None:
+    return found
+  named = [
+      (match.expand(new), array)
+      for pattern, new in rename.items()
+      for name, array in found.items()
+      if (match := re.fullmatch(pattern, name))
+  ]
+  if len(dict(named)) < len(named):
+    raise ValueError(
+        f"two arrays of {os.fspath(path)} get one name by rename: give each its"
+        " own name"
+    )
+  return dict(named)
+
+
+def _read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+  """Read the arrays of a file, or of a shipped start."""
   path = shipped(path) if path in SHIPPED else pathlib.Path(path)
   _validate.one_of("ending of the weights", path.suffix, SUFFIXES)
   try:
@@ -344,6 +370,7 @@ def fitted(
     raise ValueError(
         f"{source} and the network differ in {', '.join(others[:4])}: give"
         f" weights with the network's names, {', '.join(sorted(shapes)[:4])}"
+        " (read_weights has rename={...} for files of other libraries)"
     )
   result = {}
   for name, shape in shapes.items():

@@ -422,11 +422,14 @@ class Hierarchy:
     return np.unique(columns[columns[:, -1] > 0], axis=0)
 
   def describe(self, level: int, unit: int) -> str:
-    """Name a unit for messages: "alphabet 3 ('Korean')"."""
+    """Name a unit for messages: "class 9 ('b') of alphabet 3 ('Korean')"."""
     text = f"{self.levels[level]} {unit}"
     names = self.names[level] if self.names is not None else None
     if names is not None:
       text += f" ({errors.shown(str(names[unit]))})"
+    if level and self.offsets is not None:
+      parent = int(self.parents(level)[unit])
+      text += f" of {self.describe(level - 1, parent)}"
     return text
 
 

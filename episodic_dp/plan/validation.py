@@ -47,7 +47,7 @@ def validate(hierarchy: Hierarchy, plan: stages.SamplingPlan) -> None:
             f"{place} has {counts[unit]} of level '{levels[k]}', and stage"
             f" FixedSize({stage.n}) samples {stage.n}: sample at most"
             f" {counts[unit]}, leave out small units by a public rule, or set"
-            " allow_short_units=True"
+            " allow_short_units=True (--config.plan.allow_short_units=True)"
         )
   if episode is not None:
     _validate_episode(hierarchy, plan, episode)

@@ -41,11 +41,11 @@ def save(tmp_path):
 
   def make(
       name, *, seed=0, steps=20, accuracy=0.5, noise=1.0, tested=None,
-      stated=20, kind="accuracy", release=RELEASE,
+      stated=20, kind="accuracy", release=RELEASE, digest="1",
   ):
     folder = tmp_path / name
     files.write_json(folder / "config.json", {
-        "steps": 20, "seed": seed,
+        "steps": 20, "seed": seed, "data": {"validation_digest": digest},
         "mechanism": {"noise_multiplier": noise},
         "compute": {"devices": 1 + seed, "microbatch_size": 4},
     })
@@ -106,10 +106,12 @@ def test_only_runs_that_differ_in_their_keys_are_averaged(save, tmp_path):
   save("z=2,key=0", noise=2.0)
   save("z=1,key=10", seed=10, steps=13)  # Not finished: listed, not averaged.
   save("z=1,key=11", seed=11, release=OTHERS)  # Other people.
+  save("z=1,key=12", seed=12, digest="2")  # As many, with other images.
   found = comparison.compare([tmp_path])
   assert [run["name"].rpartition("/")[2] for run in found] == [
       "z=1,key=0", "z=1,key=1", "z=1,key=2", "z=1,key=10",
       "mean of 3: noise_multiplier=1.0", "z=2,key=0", "z=1,key=11",
+      "z=1,key=12",
   ]
   mean = found[4]
   assert mean["runs"] == 3 and mean["stated"] == found[0]["stated"]

@@ -127,7 +127,7 @@ def test_accounts_without_decoding_or_jax(tmp_path):
 
 
 def test_images_stay_mapped_and_on_the_host_where_asked(writers, monkeypatch):
-  monkeypatch.setattr(build.training, "draw", lambda *_, **__: None)
+  monkeypatch.setattr(build.training, "sample_tasks", lambda *_, **__: None)
   for resident in (True, False):
     config = parse(writers, TINY).with_changes({"compute.resident": resident})
     train = build.build(config, data_dir=writers).train

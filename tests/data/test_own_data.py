@@ -286,7 +286,8 @@ def test_a_patient_of_two_diagnoses_is_counted_and_kept_in_one_part(
         ([("scans/0_0.png", "")], "file,class", None, "line 2 .* a value"),
         ([("scans/0_0.png",)], "file,class", None, "a value in each column"),
         ([("no.png", "x")], "file,class", None, "'no.png', which cannot be"),
-        ([("a\0b.png", "x")], "file,class", None, "line 2 .*which cannot be"),
+        ([("a\0b.png", "x")], "file,class", None, "line 2 .*zero byte"),
+        ([("scans/0_0.png", "x\0")], "file,class", None, "line 2 .*zero byte"),
         ([("table.txt", "x")], "file,class", None, "no supported format"),
         (
             [("scans/0_0.png", "x"), ("scans/../scans/0_0.png", "y")],

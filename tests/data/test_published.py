@@ -213,7 +213,7 @@ def test_superclasses_of_cifar_fs(small, roots):
   assert [tree.child_counts(k).tolist() for k in range(3)] == [
       [2], [2, 3], [6] * 5
   ]
-  assert tree.describe(1, 2) == "class 2 ('bee')"
+  assert tree.describe(1, 2) == "class 2 ('bee') of superclass 1 ('insect')"
   bees = train.images[tree.leaf_rows[12:18]]
   np.testing.assert_array_equal(bees, small_sets.cifar_images()[1])
 

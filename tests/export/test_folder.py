@@ -99,7 +99,8 @@ def test_a_pickle_is_not_opened(model):
     "edit, match",
     [
         (lambda d: d.update(format=9), "format is 9"),
-        (lambda d: d["network"].update(name="os:system"), "model.name"),
+        (lambda d: d["network"].update(name="conv5"), "model.name"),
+        (lambda d: d["network"].update(name="os:system"), "does not hold"),
         (lambda d: d["network"].update(widths=[9]), "head/kernel"),
         (lambda d: d["network"].update(widths=[10**9]), "no run has"),
         (lambda d: d["learner"].update(inner_steps=10**9), "no run has"),

@@ -50,6 +50,8 @@ def test_files_are_read_as_the_run_did(
   write_images(root, np.random.default_rng(0), kind)
   config = own_data.get_config(f"way={WAY},tasks=1,shot=2,query=3")
   config.model.name, config.model.widths = "mlp", (8,)
+  if kind == "features":
+    config.model.name = kind
   config = RunConfig.parse(config, data_dir=root).with_changes(
       {f"data.options.{name}": value for name, value in options.items()}
   )

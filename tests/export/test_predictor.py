@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from episodic_dp import data
+from episodic_dp import errors
 from episodic_dp import export
 from episodic_dp import models
 from episodic_dp import training
 from episodic_dp.config import build
 from episodic_dp.config import RunConfig
+from episodic_dp.export import folder
 from episodic_dp.export import writing
 from episodic_dp.sampling import episodes
 from tests.cli import tiny_runs
@@ -139,6 +141,43 @@ def test_what_began_with_public_weights_predicts_the_same(
   check_same(config, tmp_path, tiny_runs.splits())
   found = (tmp_path / "model" / "model.json").read_text()
   assert str(tmp_path) not in found and "start.safetensors" in found
+
+
+_OWN = '''
+from episodic_dp import models
+
+def make_model(outputs, input_shape, width):
+  return models.mlp(outputs, (width,), input_shape)
+'''
+
+
+def test_a_network_of_own_code_is_given_and_never_imported(
+    tmp_path, monkeypatch
+):
+  (tmp_path / "own_of_export.py").write_text(_OWN)
+  monkeypatch.syspath_prepend(tmp_path)
+  config = RunConfig.parse(tiny_runs.maml_config()).with_changes({
+      "model.name": "own_of_export:make_model", "model.options": {"width": 7},
+      "learner.name": "protonet",  "model.outputs": 6,
+  })
+  splits, place = tiny_runs.splits(), tmp_path / "model"
+  save_run(config, tmp_path / "run", splits)
+  own = sys.modules.pop("own_of_export")
+  writing.write(tmp_path / "run", place)
+  line = "'own_of_export:make_model' .* trust it, call .*model=FUNCTION"
+  with pytest.raises(errors.RunError, match=line):
+    export.Predictor.load(place)
+  loaded = export.Predictor.load(place, model=own.make_model)
+  assert "own_of_export" not in sys.modules
+  assert "own_of_export:make_model" in (place / folder.CARD).read_text()
+  support, labels, query = task_of(splits)
+  found = loaded.adapt(support, labels).predict(query).probabilities
+  wanted = in_process(tmp_path / "run", splits, support, query)
+  np.testing.assert_allclose(found, wanted, atol=2e-5)
+  with pytest.raises(errors.RunError, match="head/bias"):
+    export.Predictor.load(
+        place, model=lambda outputs, shape, width: models.mlp(3, (2,), shape)
+    )
 
 
 @pytest.mark.slow

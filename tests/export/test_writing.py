@@ -140,7 +140,6 @@ def test_a_statement_that_does_not_cover_the_steps_is_refused(
 @pytest.mark.parametrize(
     "changes, match",
     [
-        ({"model.name": "my_module:make"}, "executes nothing"),
         ({"episode.way": 1, "plan.stages": _REGRESSION}, "way 1"),
     ],
 )

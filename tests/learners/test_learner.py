@@ -3,6 +3,11 @@
 The heads are ProtoNet, the ridge head, Reptile and fine-tuning.
 """
 
+import dataclasses
+
+from flax import linen as nn
+from flax import nnx
+import haiku as hk
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -58,6 +63,38 @@ def test_the_direction_is_the_gradient_of_the_loss(learner):
   jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
+@pytest.mark.parametrize(
+    "network, line",
+    [
+        (nn.Dense(3), "models.from_flax"),
+        (nnx.Linear, "models.from_nnx"),
+        (nnx.Linear(2, 3, rngs=nnx.Rngs(0)), "models.from_nnx"),
+        (hk.transform(hk.Linear), "models.from_haiku"),
+        (hk.transform_with_state(hk.Linear), "models.from_haiku"),
+        (MODEL.apply, "models.Model"),
+    ],
+)
+@pytest.mark.parametrize("learner", EVERY[:-1], ids=lambda x: type(x).__name__)
+def test_a_module_in_place_of_a_model_is_answered_by_what_makes_one(
+    learner, network, line
+):
+  with pytest.raises(ValueError, match=line):
+    dataclasses.replace(learner, model=network)
+
+
+@pytest.mark.parametrize("learner", EVERY[:1] + EVERY[3:6])
+def test_a_loss_of_ones_own_takes_the_place_of_cross_entropy(learner):
+  def loss(logits, labels):
+    return jnp.mean(logits[jnp.arange(len(labels)), labels])
+
+  own = dataclasses.replace(learner, task_loss=loss)
+  params, episode = own.init(jax.random.key(0)), tiny.episode(dtype="f")
+  adapted = own.adapt(params, episode.support)
+  logits = own.logits(adapted, episode.query.images)
+  expected = np.mean([row[k] for row, k in zip(logits, episode.query.labels)])
+  np.testing.assert_allclose(own.loss(params, episode), expected, rtol=1e-5)
+
+
 def _of(kind, **options):
   return lambda: kind(MODEL, **options)
 
@@ -83,7 +120,7 @@ FROZEN = {"body": np.zeros((4, 3), "f"), "head": np.zeros((3, 3), "f")}
             lambda: learners.FineTuning(MODEL, head="top").adapt(
                 FROZEN, tiny.episode().support
             ),
-            "head 'top'",
+            "head='top'",
         ),
     ],
 )

@@ -16,6 +16,7 @@ from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp import plan
 from episodic_dp import private
+from episodic_dp.models import networks
 from episodic_dp.models import parts
 from episodic_dp.private import step as step_lib
 from tests import fake_dataset
@@ -44,12 +45,12 @@ TRAINED = sorted(
 )
 
 
-def summed(name):
+def summed(name, model=MODEL):
   """(images of all tasks, mask) -> the un-noised sum, in float64."""
   kind = learners.LEARNERS[name][0]
   fields = {field.name for field in dataclasses.fields(kind)}
   options = {"way": WAY, "inner_steps": 1}
-  learner = kind(MODEL, **{k: v for k, v in options.items() if k in fields})
+  learner = kind(model, **{k: v for k, v in options.items() if k in fields})
   params = learner.init(jax.random.key(0))
   rows = jnp.arange(TASKS * WAY * (SHOT + QUERY)).reshape(TASKS, WAY, -1)
 
@@ -63,9 +64,13 @@ def summed(name):
   return lambda images, mask: flat(run(images, mask))
 
 
-@pytest.mark.parametrize("name", TRAINED)
-def test_one_task_moves_the_sum_by_no_more_than_the_sensitivity(name):
-  run, rng = summed(name), np.random.default_rng(0)
+@pytest.mark.parametrize("name, model", [
+    *((name, MODEL) for name in TRAINED),
+    ("protonet", networks.features(None, True, (4,))),
+    ("maml", networks.features(WAY, False, (4,))),
+])
+def test_one_task_moves_the_sum_by_no_more_than_the_sensitivity(name, model):
+  run, rng = summed(name, model), np.random.default_rng(0)
   shape = (WAY, SHOT + QUERY, 4)
   one, two = (
       private.sensitivity(CLIP_NORM, n)

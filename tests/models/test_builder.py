@@ -66,9 +66,8 @@ def test_every_network_of_the_library_can_be_named(name):
   network = options.Network(name=name, width=8, widths=(8,))
   model = builder.build(network, 3, shape)
   assert (model.way, model.input_shape) == (3, shape)
-  assert model.mixes_examples == (name != "mlp")
-  if name != "mlp":
-    assert builder.build(network, None, shape).way is not None  # Features.
+  assert model.mixes_examples == (name not in ("mlp", "features"))
+  assert builder.build(network, None, shape).way is not None  # Features.
 
 
 def test_own_code_is_called_with_its_options(own):
@@ -91,7 +90,7 @@ def test_own_code_is_called_with_its_options(own):
         (":make", OWN, "failed for outputs=5"),
         ("OWN:raises", OWN, "failed for outputs=5 and input_shape=(4, 4, 1)"
                             " (KeyError: 'no such layer', OWN.py line 16)"),
-        ("OWN:returns", OWN, "it returned int, no models.Model"),
+        ("OWN:returns", OWN, "it returned int, not models.Model"),
         ("OWN:misfits", OWN, "TypeError: dot_general requires contracting"),
         ("OWN:make_model", "def make_model(outputs): pass",
          "defined as make_model(outputs, input_shape)"),

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from episodic_dp import backends
+from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp.models import model as model_lib
 from episodic_dp.models import networks
+from episodic_dp.sampling import episodes
 
 
 def convolution(x, layer, norm):
@@ -133,6 +135,38 @@ def test_sizes_are_those_of_the_literature():
   assert count(models.conv4(5)) == four
   assert networks.conv1d(None, 7, "none", (16, 1)).way == 7
   assert count(models.mlp(1)) == 1761
+
+
+@pytest.mark.parametrize("linear", [False, True])
+def test_features_begin_as_the_nearest_class_mean(linear):
+  rng, way, shape = np.random.default_rng(0), 4, (3, 5)
+  model = networks.features(None, linear, shape)
+  assert (model.way, model.input_shape) == (15, shape)
+  assert not model.mixes_examples and not model_lib.mixes(model, shape)
+  learner = learners.ProtoNet(model, way=way)
+  params, predict = learner.init(jax.random.key(0)), jax.jit(learner.predict)
+  right = []
+  for _ in range(20):
+    centres = 20 * rng.standard_normal((way, *shape))
+    labels = np.repeat(np.arange(way), 3)
+    support, queries = (
+        np.float32(centres[labels] + 40 * rng.standard_normal((12, *shape)))
+        for _ in range(2)
+    )
+    examples = episodes.Examples(jnp.asarray(support), jnp.asarray(labels))
+    found = predict(params, examples, queries).argmax(1)
+    means = [support[labels == k].mean(0) for k in range(way)]
+    for query, label, answer in zip(queries, labels, found):
+      nearest = np.argmin([np.sum((query - mean) ** 2) for mean in means])
+      assert answer == nearest
+      right.append(nearest == label)
+  assert 0.5 < np.mean(right) < 1  # Neither chance nor without a mistake.
+  # What is learned changes every feature, and mixes them where it is a matrix.
+  slopes = jax.jacobian(model.apply, argnums=0)(params, queries[:1])
+  assert set(slopes) == ({"scale", "kernel"} if linear else {"scale"})
+  assert all(np.asarray(s).any() for s in slopes.values())
+  logits = networks.features(way, linear, shape)
+  assert logits.apply(logits.init(jax.random.key(0)), queries).shape == (12, 4)
 
 
 @pytest.mark.parametrize(

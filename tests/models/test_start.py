@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from episodic_dp import learners
 from episodic_dp import models
@@ -147,6 +148,29 @@ def test_written_weights_are_read(tmp_path, suffix):
   digest = parts.digest(found)
   assert digest == parts.digest(start_of(layered(), 0))
   assert digest != parts.digest(found | {"head/bias": np.ones(3, "f")})
+
+
+def test_weights_of_another_library_get_names_of_this_one(tmp_path):
+  path = tmp_path / "torch.safetensors"
+  safetensors.numpy.save_file({
+      "layers.0.weight": np.ascontiguousarray(WEIGHTS["hidden/kernel"].T),
+      "norm.weight": WEIGHTS["norm/scale"], "norm.bias": WEIGHTS["norm/bias"],
+      "norm.running_mean": np.ones(6, np.float32),
+  }, path)
+  found = models.read_weights(path, rename={
+      r"layers\.0\.weight": "hidden/kernel",
+      r"norm\.weight": "norm/scale",
+      r"(\w+)\.(bias)": r"\1/\2",
+  })
+  assert set(found) == {"hidden/kernel", *NORM}  # Others are left out.
+  found["hidden/kernel"] = found["hidden/kernel"].T
+  model = models.start_from(layered(), found)
+  params = parts.by_name(model.init(jax.random.key(0)))
+  for name, array in found.items():
+    np.testing.assert_array_equal(params[name], array)
+  with pytest.raises(ValueError, match="two arrays of .* one name"):
+    models.read_weights(path, rename={".*": "a"})
+  assert "norm.running_mean" in models.read_weights(path)
 
 
 def _garbage(path):

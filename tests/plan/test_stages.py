@@ -46,7 +46,8 @@ def test_short_units_are_taken_whole_with_rate_one():
   h = example()
   with pytest.raises(plan.PlanError) as e:
     plan.validate(h, fixed(1, 1, 3))
-  for part in ("character 1 has 2", "FixedSize(3) samples 3", "allow_short"):
+  unit = "character 1 of alphabet 0 has 2"
+  for part in (unit, "FixedSize(3) samples 3", "allow_short"):
     assert part in str(e.value)
   p = fixed(1, 1, 3, allow_short_units=True)
   plan.validate(h, p)

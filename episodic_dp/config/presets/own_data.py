@@ -45,16 +45,17 @@ or the names of the labels, then a name for the images), classes (the level that
 is classified: the one above the images, or the first), private (1), way (5),
 shot (1), query (1), tasks (4: of a step, with two levels or classes on top),
 rate (0.5: share of the people that a step samples, with three levels), start
-(the public weights: glyphs with three levels and no width, otherwise none),
+(the public weights: glyphs with three levels and no width or network, otherwise
+none), network (the network to train: conv4, or features for embeddings, conv1d
+for series, mlp),
 noise_multiplier (1.0; --epsilon computes it), width (0: 32 with a start, 8
 without), inner_steps (1), steps (60). δ is the largest power of ten below 1 /
 (10 N), for N units of --config.privacy_unit.
 
 Size, colour and depth of images and the division are --config.data.options.size
-and so on. Series and embeddings need --config.model.name=conv1d or =mlp. Units
-with fewer classes or examples than a task takes, such as empty ones, need
---config.plan.allow_short_units: a task that cannot be filled contributes
-nothing.
+and so on. Units with fewer classes or examples than a task takes, such as empty
+ones, need --config.plan.allow_short_units: a task that cannot be filled
+contributes nothing.
 """
 
 from typing import Any
@@ -68,8 +69,8 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
   """Return the config; `text` holds the arguments named above."""
   arg = defaults.arguments(
       text, levels="class/image", classes="", private=True, way=5, shot=1,
-      query=1, tasks=4, rate=0.5, start="", noise_multiplier=1.0, width=0,
-      inner_steps=1, steps=60,
+      query=1, tasks=4, rate=0.5, start="", network="", noise_multiplier=1.0,
+      width=0, inner_steps=1, steps=60,
   )
   levels = tuple(arg.levels.split("/"))
   stages, episode = _tasks(arg, levels)
@@ -88,8 +89,9 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
   )
   if "classes" in episode:
     c.privacy_unit = levels[1]
-  start = arg.start or ("glyphs" if by_person and not arg.width else "none")
-  c.model.width = arg.width or 8
+  chosen = arg.width or arg.network
+  start = arg.start or ("glyphs" if by_person and not chosen else "none")
+  c.model.name, c.model.width = arg.network or "conv4", arg.width or 8
   if start != "none":
     c.model.start, c.model.trained = start, "scale_shift"
     c.model.width = arg.width or 32

@@ -234,7 +234,7 @@ def table_listing(
     try:
       target = (path.parent / name).resolve()
       status = target.stat()
-    except (OSError, ValueError) as e:  # ValueError for a NUL in the name.
+    except OSError as e:
       raise ValueError(
           f"{where}, which cannot be read ({e}): paths are from the folder of"
           " the table"
@@ -278,11 +278,14 @@ def _lines(path: pathlib.Path) -> list[dict[str, str]]:
     )
   for number, line in enumerate(lines, 2):
     # A surplus value has the key None, and a missing one is None.
-    if None in line or not all(v and v.strip() for v in line.values()):
+    # NumPy drops zero bytes at the end of a text, and two labels become one.
+    if None in line or not all(
+        v and v.strip() and "\0" not in v for v in line.values()
+    ):
       raise ValueError(
           f"line {number} of {path} has {shown([*line.values()])} for"
-          f" {shown(header)}: give it a value in each column, with quotes"
-          " around one that holds a comma"
+          f" {shown(header)}: give it a value in each column, none with a zero"
+          " byte, and with quotes around one that holds a comma"
       )
   return lines
 
