@@ -60,7 +60,7 @@ def exchanges(stage: plan_lib.Stage, size: int) -> bool:
   return isinstance(stage, plan_lib.FixedSize) and size > stage.n
 
 
-def moved(
+def max_change(
     stage: plan_lib.Stage, size: int, own: int, others: int, *, inside: bool
 ) -> float:
   """Bound the change of the sum, in clip norms, without the stage's unit.

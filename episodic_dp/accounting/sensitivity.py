@@ -195,7 +195,7 @@ def copied(
   # stages inside tasks are the same on all paths.
   found = distances.paths(release, k)
   lengths = [
-      distances.moved(stage, *sizes, inside=j > release.clip_level) / z
+      distances.max_change(stage, *sizes, inside=j > release.clip_level) / z
       for j, (stage, *sizes) in enumerate(
           zip(plan.stages, found.sizes[0], found.own[0], found.others[0])
       )
@@ -312,7 +312,7 @@ def _tree(
   ):
     rates = [float(stages[j].rate(sizes[j])) for j in range(k + 1)]
     far = [
-        distances.moved(
+        distances.max_change(
             stages[j], sizes[j], own[j], others[j], inside=j > clip
         ) / z
         for j in range(k + 1)
@@ -471,8 +471,8 @@ def phases_of(
   else:
     primary = unit_profiles(release, release.levels[0])
     farthest = max(unit.tail[1] for unit in primary)
-    for observed, times in parts:
-      whole = allocation.Allocation(stage.steps, observed, farthest)
+    for released, times in parts:
+      whole = allocation.Allocation(stage.steps, released, farthest)
       inner = tuple(_in_pass(whole, unit) for unit in units)
       found.append(Phase(tuple(dict.fromkeys(inner)), times))
   return tuple(phase for phase in found if phase.times)

@@ -163,7 +163,7 @@ def load(config: Config, data_dir: str | os.PathLike | None) -> Rows:
     members = {adult.ONE_CLIENT: np.arange(len(train.labels))}
     if table.split != adult.ONE_CLIENT:
       sizes, balance = adult.SPLITS[table.split]
-      members = adult.deal(
+      members = adult.divide(
           train.labels, clients=table.clients, size_factor=sizes,
           balance_factor=balance, seed=table.seed,
       )

@@ -106,7 +106,7 @@ def load(
   return train, validation, test
 
 
-def deal(
+def divide(
     labels: np.ndarray,
     *,
     clients: int,

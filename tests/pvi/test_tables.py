@@ -96,7 +96,7 @@ def test_files_of_a_spreadsheet_are_read_and_lines_counted(tmp_path):
 def test_the_splits_are_those_that_were_published(split):
   labels = (np.random.default_rng(0).random(20_000) < 0.24).astype(np.int32)
   size_factor, balance_factor = adult.SPLITS[split]
-  members = adult.deal(
+  members = adult.divide(
       labels, clients=10, size_factor=size_factor,
       balance_factor=balance_factor, seed=0,
   )
@@ -124,7 +124,7 @@ def test_impossible_splits_are_refused():
   labels = np.asarray([0, 1] * 50)
   for clients, balance, words in ((4, -3, "nearer to 0"), (3, 0, "clients=3")):
     with pytest.raises(plan.PlanError, match=words):
-      adult.deal(
+      adult.divide(
           labels, clients=clients, size_factor=0, balance_factor=balance, seed=0
       )
 

@@ -150,7 +150,7 @@ def charge_sampler_error(
   return _Charged(curve, error) if error.variation > 0 else curve
 
 
-def left_by_sampler(delta: float, error: sampler_error.SamplerError) -> float:
+def remaining_delta(delta: float, error: sampler_error.SamplerError) -> float:
   """Subtract the sampler's error from delta; 0 or less means none remains."""
   reduced = math.nextafter(delta * math.exp(-error.log_ratio), 0.0)
   return max(
@@ -286,7 +286,7 @@ class Accountant(abc.ABC):
         `charge_sampler_error`.
       enough: epsilons at or below this need not be distinguished.
     """
-    left = left_by_sampler(delta, error)
+    left = remaining_delta(delta, error)
     if left <= 0:
       return math.inf
     curve = self.curve(phases, direction, delta=left, enough=enough)

@@ -205,7 +205,7 @@ def value(
   """
   left, enough = None, 0.0
   if delta is not None:
-    left = base.left_by_sampler(delta, error)
+    left = base.remaining_delta(delta, error)
     if left <= 0:
       return math.inf
   else:

@@ -342,13 +342,13 @@ class Allocation:
 
   Attributes:
     steps: T, the steps of a whole pass.
-    observed: k, the number of released steps, from 1 to T.
+    released: k, the number of released steps, from 1 to T.
     distance: d, between the sums with and without a unit in one step, in
       standard deviations of the noise.
   """
 
   steps: int
-  observed: int
+  released: int
   distance: float
 
   slow = False
@@ -376,14 +376,14 @@ class Allocation:
     """
     log_alpha = np.asarray(log_alpha, float)
     distance = max(self.distance, _MIN_DISTANCE)
-    if self.observed == 1:
+    if self.released == 1:
       # One step alone is Poisson sampling at rate 1 / T, in closed form.
       return amplification.Amplification(
           (), 1 / self.steps, (), distance
       ).divergence(log_alpha, direction)
     if distance > _MAX_DISTANCE:
       return amplification.hockey_stick(log_alpha, distance)
-    curve = _curve(self.steps, self.observed, distance, direction)
+    curve = _curve(self.steps, self.released, distance, direction)
     return (1 + _ROUNDING) * curve.at(log_alpha)
 
 
@@ -412,24 +412,24 @@ class _Curve:
 @functools.lru_cache(maxsize=128)
 def _curve(
     steps: int,
-    observed: int,
+    released: int,
     distance: float,
     direction: amplification.Direction,
 ) -> _Curve:
   """Compute the divergence of a direction, for 0 < d <= 12 and k >= 2."""
-  total = copies(distance, observed)
+  total = copies(distance, released)
   if direction == "remove":
     log_alpha = np.log1p(total.points[total.zero :] / steps)
     values = total.excess[total.zero :] / steps
   else:
     # At Z = -T, which a whole pass may approach, alpha is infinite.
-    first = 1 if observed == steps else 0
+    first = 1 if released == steps else 0
     points = total.points[first : total.zero + 1][::-1]
     log_alpha = -np.log1p(points / steps)
     values = total.excess[first : total.zero + 1][::-1] / steps
     values = values * np.exp(log_alpha)
   hull = list(zip(log_alpha.tolist(), values.tolist()))
-  if direction == "add" and observed == steps:
+  if direction == "add" and released == steps:
     _extend(hull, steps, distance)
   while hull[-1][1] > 0 and len(hull) > 1:
     end = _touching(*hull[-1], distance)

@@ -72,7 +72,7 @@ class Recurrence:
     number: number of clip units of an occurrence.
     instead: number of clip units of the replacing unit; then the distances of
       `outer` do not include either.
-    moved: a probability by which J may be larger, up to all places.
+    raised_by: a probability by which J may be larger, up to all places.
   """
 
   places: int
@@ -83,7 +83,7 @@ class Recurrence:
   outer: tuple[tuple[float, float], ...] = ()
   number: counts_lib.Counts = counts_lib.constant(1)
   instead: counts_lib.Counts = counts_lib.constant(0)
-  moved: float = 0.0
+  raised_by: float = 0.0
 
   slow = True
 
@@ -91,7 +91,7 @@ class Recurrence:
   def parents(self) -> counts_lib.Counts:
     """Return the distribution of J, the number of places with the parent."""
     found = _parents(self.places, self.place_rate, self.drawn_of)
-    return counts_lib.raised(found, self.moved)
+    return counts_lib.raised(found, self.raised_by)
 
   @property
   def most(self) -> int:
@@ -116,7 +116,7 @@ class Recurrence:
         self,
         number=counts_lib.raised(self.number, chance),
         instead=counts_lib.raised(self.instead, chance),
-        moved=self.moved + chance,
+        raised_by=self.raised_by + chance,
     )
 
   @property
