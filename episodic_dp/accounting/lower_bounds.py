@@ -29,6 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy import fft
+from scipy import optimize
 from scipy import special
 
 from episodic_dp import plan as plan_lib
@@ -313,13 +314,16 @@ def _value(
   if epsilon is not None:
     return max(reached(float(epsilon)), 0.0)
   assert delta is not None
-  low, high = 0.0, max(float(found.values.max()), 0.0)
-  if reached(low) < delta:
+  if reached(0.0) <= delta:
     return 0.0
-  while high - low > 1e-7 * high:
-    middle = (low + high) / 2
-    low, high = (middle, high) if reached(middle) >= delta else (low, middle)
-  return low
+  # Above all losses nothing is reached.
+  largest = max(float(found.values.max()), 0.0)
+  least = optimize.brentq(
+      lambda at: reached(at) - delta, 0.0, largest, rtol=1e-8
+  )
+  while reached(least) < delta:
+    least *= 1 - 1e-8
+  return least
 
 
 def _of_gaussian(
