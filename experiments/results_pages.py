@@ -198,7 +198,7 @@ before its first step.
 {pages}
 
 The printed errors are in the
-[errata](../../episodic_dp/accounting/README.md#10-errata), times are in
+[errata](../../episodic_dp/accounting/README.md#14-errata), times are in
 [benchmarks](../benchmarks/README.md), and the result of `make train` is in
 the [README](../../README.md).
 """

@@ -111,6 +111,7 @@ def max_steps(
     UnsoundPlanError: no guarantee is proved for the combination.
     PlanError: a value is out of range.
   """
+  _validate.count("limit", limit, 1)
   if math.isinf(target_epsilon):
     return limit
   _validate.positive("target_epsilon", target_epsilon, zero=True)

@@ -388,7 +388,7 @@ class _Families(NamedTuple):
 
 
 def averaged(
-    release: plan_lib.Release, k: int
+    release: plan_lib.Release, k: int, *, replaced: bool = False, lost: int = 0
 ) -> unit_profile.UnitProfiles:
   """Describe units for which their own or their siblings' numbers are random.
 
@@ -398,27 +398,23 @@ def averaged(
   """
   z = float(release.mechanism.noise_multiplier)
   found: list[unit_profile.UnitProfile] = []
-  for path in random_paths(release, k):
-    whole = random_count.RandomCount(
-        outer_rates=path.rates[:-1],
-        rate=path.rates[-1],
-        outer_distances=tuple(count / z for count in path.others),
-        number=path.number,
-        instead=path.instead,
-        distance=1 / z,
+  for path in random_paths(release, k, lost=lost):
+    chances = {path.others: 0.0, **_chances(release, k, path)}
+    parts: list[tuple[float, random_count.Part]] = []
+    for counted, chance in sorted(chances.items()):
+      kind = random_count.RandomCount(
+          outer_rates=path.rates[:-1],
+          rate=path.rates[-1],
+          outer_distances=tuple(count / z for count in counted),
+          number=path.number,
+          instead=path.instead,
+          distance=1 / z,
+          replaced=replaced,
+      )
+      parts.append((chance, kind.at_most if path.is_constant else kind))
+    found.append(
+        random_count.Averaged(tuple(parts)) if len(parts) > 1 else parts[0][1]
     )
-    kind: random_count.Part = whole.at_most if path.is_constant else whole
-    chances = _chances(release, k, path)
-    if len(chances) < 2:
-      found.append(kind)
-      continue
-    own = kind.outer_distances[0] - whole.outer_distances[0]
-    found.append(random_count.Averaged(tuple(
-        (chance, dataclasses.replace(
-            kind, outer_distances=tuple(own + count / z for count in counted)
-        ))
-        for counted, chance in sorted({path.others: 0.0, **chances}.items())
-    )))
   return tuple(found)
 
 
@@ -475,8 +471,13 @@ def _other_numbers(
     )
 
 
-def random_paths(release: plan_lib.Release, k: int) -> list[RandomPath]:
-  """List a few random paths such that every unit is below one of them."""
+def random_paths(
+    release: plan_lib.Release, k: int, *, lost: int = 0
+) -> list[RandomPath]:
+  """List a few random paths such that every unit is below one of them.
+
+  `lost` other units of the level may be missing.
+  """
   hierarchy, stages = release.hierarchy, release.plan.stages[: k + 1]
   families = _families(release, k)
   # The replacing unit is of the largest type among the unit's siblings.
@@ -486,7 +487,11 @@ def random_paths(release: plan_lib.Release, k: int) -> list[RandomPath]:
     largest = np.where(hierarchy.child_counts(k) > 1, families.kind, -1)
   found = _counted_paths(release, k, [families.kind, largest], sums=True)
   rates = np.stack(
-      [stage.rate(found.sizes[:, j]) for j, stage in enumerate(stages)], axis=1
+      [
+          stage.rate(found.sizes[:, j] - lost * (j == k))
+          for j, stage in enumerate(stages)
+      ],
+      axis=1,
   )
   most = np.asarray([getattr(stage, "n", math.inf) for stage in stages])
   exchanged = found.sizes > most

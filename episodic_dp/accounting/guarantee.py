@@ -1,6 +1,6 @@
 """Guarantees of a release and its steps."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
 import math
 from typing import Any
@@ -30,11 +30,17 @@ _ACCOUNTANTS: dict[str, base.Accountant] = {
 }
 ACCOUNTANTS = tuple(_ACCOUNTANTS)
 
+# More steps than any run takes; larger numbers would exceed exact arithmetic.
+MAX_STEPS = 10**12
 # A larger group is assumed to be a mistake.
 _MAX_GROUP = 10**6
 # Relative spacing of two guesses of a group's epsilon, and the smallest delta
 # of one unit to try.
 _SLACK, _LEAST_SHARE = 1e-3, 1e-290
+# Types of units of a tree that are sampled anew in every step.
+_TREE = (
+    amplification.Amplification, random_count.RandomCount, random_count.Averaged
+)
 # Types of units whose profiles count clip units: see `_charged`.
 _COUNTING = (
     random_count.RandomCount, random_count.Averaged, recurrence.Recurrence
@@ -68,8 +74,7 @@ def guarantee(
     accountant: "pld" (the tightest), "rdp", "moments" or an `Accountant`.
     neighbours: "add-or-remove" for one unit that is present or absent;
       "replace-one" for one unit with other data, while all sizes stay.
-    group: k, the number of units that are added or removed together, by the
-      textbook bound for a chain of k neighbours.
+    group: k, the number of units that are added, removed or replaced together.
 
   Returns:
     The guarantee, `Guarantee`, with its assumptions.
@@ -161,7 +166,8 @@ def get_accountant(accountant: AnyAccountant) -> base.Accountant:
 
 def check(steps: int, delta: float | None, epsilon: float | None) -> None:
   """Raise PlanError unless steps and one of delta and epsilon are in range."""
-  _validate.count("steps", steps, 1)
+  if _validate.count("steps", steps, 1) > MAX_STEPS:
+    raise _validate.refusal("steps", steps, f"at most {MAX_STEPS}")
   if (delta is None) == (epsilon is None):
     raise plan_lib.PlanError(
         f"delta={delta!r} and epsilon={epsilon!r}: give one of them, to compute"
@@ -221,27 +227,18 @@ def compose_guarantee(
   runs = sensitivity.routes(entries, level)
   inclusion = max(sensitivity.inclusion_rate(r, level) for r in releases)
   error = sensitivity.sampler_error(entries)
-  values: dict[str, float]
-  name = chosen.name
-  if replaced:
-    if group > 1:
-      raise plan_lib.UnsoundPlanError(
-          f"no guarantee is computed for {group} units that are replaced"
-          " together: use neighbours='add-or-remove'"
-      )
-    tree = sensitivity.routes(entries, level, replaced=True)
-    value, name = _replaced(chosen, runs, tree, delta, epsilon, error)
-    values = dict.fromkeys(map(str, amplification.DIRECTIONS), value)
-    relation, direction = f"replace one {level}", "both"
-  elif group == 1:
-    values = _best(chosen, runs, delta, epsilon, error)
-    relation = f"add or remove one {level}"
+  relation = "replace" if replaced else "add or remove"
+  if group == 1:
+    values, name = _of_one(
+        chosen, entries, level, replaced, delta, epsilon, error
+    )
+    relation += f" one {level}"
   else:
-    _check_group(entries, level, group)
-    values = _of_group(chosen, runs, group, delta, epsilon, error)
-    relation = f"add or remove up to {group} units of level '{level}' together"
-  if not replaced:
-    direction = max(values, key=lambda d: values[d])
+    values, name = _of_group(
+        chosen, entries, level, replaced, delta, epsilon, group
+    )
+    relation += f" up to {group} units of level '{level}' together"
+  direction = "both" if replaced else max(values, key=lambda d: values[d])
   largest = max(values.values())
   caveats = [c for r in releases for c in report.caveats(r, level)]
   if runs and group == 1 and delta and math.isinf(largest):
@@ -271,35 +268,104 @@ def compose_guarantee(
   )
 
 
+def _of_one(
+    accountant: base.Accountant,
+    entries: Sequence[Entry],
+    level: str,
+    replaced: bool,
+    delta: float | None,
+    epsilon: float | None,
+    error: sampler_error.SamplerError,
+    lost: int = 0,
+) -> tuple[dict[str, float], str]:
+  """Compute what one unit costs.
+
+  Args:
+    accountant: how steps are composed.
+    entries: what was run.
+    level: the privacy unit.
+    replaced: whether the unit is replaced, not added or removed.
+    delta: in (0, 1), or None.
+    epsilon: at least 0, or None.
+    error: of the sampler, all steps together.
+    lost: the number of other units of the level that may be missing.
+
+  Returns:
+    Direction -> epsilon at delta (or delta at epsilon), and the name of the
+    accountant that computed it: replaced units of a tree are always composed by
+    loss distributions.
+  """
+  runs = sensitivity.routes(entries, level, lost=lost)
+  if not replaced:
+    return _best(accountant, runs, delta, epsilon, error), accountant.name
+  tree = sensitivity.routes(entries, level, replaced=True)
+  if tree:
+    # Only in passes may an exchange cost less than the tree's own curve.
+    runs = tuple(
+        r for r in runs if not all(isinstance(u, _TREE) for u in _units(r))
+    )
+
+  def exchanged(
+      run: base.Phases, error: sampler_error.SamplerError
+  ) -> dict[str, float]:
+    parts = _apart(run)
+    value = exchange.value(accountant, parts, delta, epsilon, error)
+    return dict.fromkeys(amplification.DIRECTIONS, value)
+
+  # Replacing is symmetric: one direction is both.
+  own = _best(pld.PLD(tolerance=_PRECISE), tree, delta, epsilon, error, 1)
+  values: dict[str, float] = dict.fromkeys(
+      amplification.DIRECTIONS, own["remove"]
+  )
+  best = values, pld.PLD.name if tree else accountant.name
+  nothing = math.inf if epsilon is None else 1.0
+  for run in runs:
+    found = _charged(exchanged, run, error, nothing), accountant.name
+    best = min(best, found, key=_most)
+  return best
+
+
+def _most(found: tuple[dict[str, float], str]) -> float:
+  """Return the larger of the values of two directions."""
+  return max(found[0].values())
+
+
 def _best(
     accountant: base.Accountant,
     runs: Sequence[base.Phases],
     delta: float | None,
     epsilon: float | None,
     error: sampler_error.SamplerError,
+    directions: int = 2,
 ) -> dict[str, float]:
   """Find the smallest bound among the ways to compose a run.
+
+  Args:
+    accountant: how steps are composed.
+    runs: the ways.
+    delta: in (0, 1), or None.
+    epsilon: at least 0, or None.
+    error: of the sampler, all steps together.
+    directions: 1 to compute "remove" alone.
 
   Returns:
     Direction -> epsilon at delta (or delta at epsilon); infinity (or 1) without
     a way.
   """
-  nothing = math.inf if epsilon is None else 1.0
-  values: dict[str, float] = dict.fromkeys(amplification.DIRECTIONS, nothing)
-  tried = [(run, _charged(error, run)) for run in runs]
-  for run, charged in tried:
-    found: dict[str, float] = {
-        d: _largest(accountant, run, d, delta, epsilon, charged)
-        for d in amplification.DIRECTIONS
+  asked = amplification.DIRECTIONS[:directions]
+
+  def value(
+      run: base.Phases, error: sampler_error.SamplerError
+  ) -> dict[str, float]:
+    return {
+        d: _largest(accountant, run, d, delta, epsilon, error) for d in asked
     }
-    values = min(found, values, key=lambda v: max(v.values()))
-    if charged != error and max(found.values()) >= nothing:
-      # `unmatched` is for one family, but a unit may be in several.
-      families = max(getattr(unit, "places", 1) for unit in _units(run))
-      tried.append((_raised(run, error.tails), dataclasses.replace(
-          error, unmatched=families * error.unmatched
-      )))
-  return values
+
+  nothing = math.inf if epsilon is None else 1.0
+  found = [_charged(value, run, error, nothing) for run in runs]
+  return min(
+      [*found, dict.fromkeys(asked, nothing)], key=lambda v: max(v.values())
+  )
 
 
 def _largest(
@@ -352,7 +418,7 @@ def _raised(run: base.Phases, chance: float) -> base.Phases:
   """Raise the numbers that units sample by the probability that tables cut off.
 
   It costs more, but requires no more of a step than the unmatched probability:
-  see section 12 of the proof.
+  see section 7 of the proof.
   """
   return tuple(
       base.Phase(
@@ -367,17 +433,29 @@ def _raised(run: base.Phases, chance: float) -> base.Phases:
 
 
 def _charged(
-    error: sampler_error.SamplerError, run: base.Phases
-) -> sampler_error.SamplerError:
-  """Return the part of the sampler's error that is charged to a run.
+    value: Callable[
+        [base.Phases, sampler_error.SamplerError], dict[str, float]
+    ],
+    run: base.Phases,
+    error: sampler_error.SamplerError,
+    nothing: float,
+) -> dict[str, float]:
+  """Evaluate a run under the sampler's error.
 
   `unmatched` is known for a unit that is on one path of each step. It is
   unknown for a profile that counts clip units below it, or the places that hold
-  it.
+  it: if the answer is then `nothing`, the numbers are raised.
   """
-  if any(isinstance(unit, _COUNTING) for unit in _units(run)):
-    return dataclasses.replace(error, unmatched=math.inf)
-  return error
+  units = _units(run)
+  if not any(isinstance(unit, _COUNTING) for unit in units):
+    return value(run, error)
+  found = value(run, dataclasses.replace(error, unmatched=math.inf))
+  if max(found.values()) < nothing:
+    return found
+  # `unmatched` is for one family, but a unit may be in several.
+  families = max(getattr(unit, "places", 1) for unit in units)
+  matched = dataclasses.replace(error, unmatched=families * error.unmatched)
+  return value(_raised(run, error.tails), matched)
 
 
 def _units(run: base.Phases) -> unit_profile.UnitProfiles:
@@ -387,95 +465,104 @@ def _units(run: base.Phases) -> unit_profile.UnitProfiles:
   )
 
 
-def _check_group(entries: Sequence[Entry], level: str, group: int) -> None:
-  """Refuse a group of units that are sampled more often after others leave."""
-  for release in (entry.release for entry in entries):
-    stage = release.plan.stages[release.hierarchy.level_index(level)]
-    if isinstance(stage, plan_lib.FixedSize):
-      raise plan_lib.UnsoundPlanError(
-          f"no guarantee for {group} units of level '{level}' together: {stage}"
-          " samples the others more often once one of them has left; use"
-          " group=1, or sample the units by Poisson"
-      )
-
-
 def _of_group(
     accountant: base.Accountant,
-    runs: Sequence[base.Phases],
-    group: int,
+    entries: Sequence[Entry],
+    level: str,
+    replaced: bool,
     delta: float | None,
     epsilon: float | None,
-    error: sampler_error.SamplerError,
-) -> dict[str, float]:
-  """Bound the cost of a group by that of its units, one after another.
+    group: int,
+) -> tuple[dict[str, float], str]:
+  """Bound what a group costs: its units one after another, or all at once.
 
   If (e, d) holds for each of k links of a chain of neighbours, the ends of the
   chain have (k e, d (1 + e^e + ... + e^((k - 1) e))). Every d that reaches the
-  given delta gives a bound. The guess of e increases until one does.
+  given delta gives a bound. The guess of e increases until one does. Links are
+  those of the ideal plan; the sampler's error is charged at the ends.
   """
-  if epsilon is not None:
-    one = float(epsilon) / group
-    values = _best(accountant, runs, None, one, error)
-    links = math.exp(min(_log_links(one, group), 700.0))
-    return {d: min(1.0, v * links) for d, v in values.items()}
-  assert delta is not None
-  guess = 0.0
+  _check_group(entries, level, group, replaced)
+  lost = 0 if replaced else group - 1
+  error = sensitivity.group_error(entries, level, group)
+  whole = _together(entries, level, group, replaced)
+  best = _best(accountant, whole, delta, epsilon, error), accountant.name
+  guess = 0.0 if epsilon is None else float(epsilon) / group
   while True:
-    share = delta * math.exp(-min(_log_links(guess, group), 700.0))
-    if share < _LEAST_SHARE:
-      return dict.fromkeys(amplification.DIRECTIONS, math.inf)
-    values = _best(accountant, runs, share, None, error)
+    links = math.exp(min(_log_links(guess, group), 700.0))
+    charge = (1 + math.exp(min(group * guess, 700.0))) * error.variation
+    share = None if delta is None else (delta - charge) / links
+    if share is not None and share < _LEAST_SHARE:
+      return best
+    one = None if epsilon is None else guess
+    values, name = _of_one(
+        accountant, entries, level, replaced, share, one, sampler_error.EXACT,
+        lost,
+    )
+    if epsilon is not None:
+      values = {d: min(1.0, v * links + charge) for d, v in values.items()}
+      return min(best, (values, name), key=_most)
     found = max(values.values())
     if found <= guess or math.isinf(found):
-      return {d: group * v for d, v in values.items()}
+      values = {d: group * v for d, v in values.items()}
+      return min(best, (values, name), key=_most)
     guess = found * (1 + _SLACK)
+
+
+def _together(
+    entries: Sequence[Entry], level: str, group: int, replaced: bool
+) -> tuple[base.Phases, ...]:
+  """Describe a run for a group at once; () if no proof says how."""
+  runs = sensitivity.routes(entries, level, lost=group - 1)
+  recurs = any(
+      isinstance(e.release.plan.stages[0], plan_lib.RandomAllocation)
+      or e.release.plan.repeats
+      for e in entries
+  )
+  if recurs or not runs or not all(
+      isinstance(unit, _TREE) for unit in _units(runs[0])
+  ):
+    return ()
+  return (tuple(
+      base.Phase(
+          (random_count.together(
+              phase.unit_profiles, group, replaced=replaced
+          ),),
+          phase.times,
+      )
+      for phase in runs[0]
+  ),)
+
+
+def _check_group(
+    entries: Sequence[Entry], level: str, group: int, replaced: bool
+) -> None:
+  """Refuse a group if FixedSize has no proof after some of its units leave."""
+  for release in (entry.release for entry in entries):
+    hierarchy, episode = release.hierarchy, release.plan.episode
+    k = hierarchy.level_index(level)
+    stage, form = release.plan.stages[k], getattr(episode, "form", "unit")
+    if replaced or not isinstance(stage, plan_lib.FixedSize):
+      continue
+    most = hierarchy.most_copies or (1,) * hierarchy.depth
+    if most[k] > 1 or form == "independent":
+      raise plan_lib.UnsoundPlanError(
+          f"no guarantee for {group} units of level '{level}' together: they"
+          f" recur in a step, and {stage} samples the others more often once"
+          " one of them has left; use group=1, or sample the units by Poisson"
+      )
+    spare = int(hierarchy.child_counts(k).min()) - stage.n
+    if spare < group and (form == "disjoint" or release.sample_level):
+      raise plan_lib.UnsoundPlanError(
+          f"no guarantee for {group} units of level '{level}' together: without"
+          f" them {stage} does not fill every slot; use a group of at most"
+          f" {max(spare, 1)}"
+      )
 
 
 def _log_links(epsilon: float, group: int) -> float:
   """Compute ln(1 + e^epsilon + ... + e^((group - 1) epsilon))."""
   terms = np.arange(group) * epsilon
   return float(np.logaddexp.reduce(terms)) * (1 + 1e-12)
-
-
-def _replaced(
-    accountant: base.Accountant,
-    runs: Sequence[base.Phases],
-    tree: Sequence[base.Phases],
-    delta: float | None,
-    epsilon: float | None,
-    error: sampler_error.SamplerError,
-) -> tuple[float, str]:
-  """Find the smallest bound for replacing one unit, sampler error charged.
-
-  Args:
-    accountant: composes the steps.
-    runs: the ways to compose removing and adding the unit.
-    tree: the run for replacing a unit of a tree, or ().
-    delta: in (0, 1), or None.
-    epsilon: at least 0, or None.
-    error: error of the sampler, all steps together.
-
-  Returns:
-    Epsilon or delta, and the name of its accountant: the curve of a tree is
-    always composed by loss distributions.
-  """
-  best = math.inf if epsilon is None else 1.0, accountant.name
-  exchanges = [
-      (_apart(run), _charged(error, run))
-      for run in runs
-      # An exchange costs no less than the tree's own curve.
-      if not tree or not all(
-          isinstance(unit, amplification.Amplification) for unit in _units(run)
-      )
-  ]
-  precise = pld.PLD(tolerance=_PRECISE)
-  for run in tree:  # Replacing is symmetric: one direction is both.
-    found = _largest(precise, run, "remove", delta, epsilon, error)
-    best = min(best, (found, pld.PLD.name))
-  for parts, charged in exchanges:
-    found = exchange.value(accountant, parts, delta, epsilon, charged)
-    best = min(best, (found, accountant.name))
-  return best
 
 
 def epsilon(
@@ -515,7 +602,11 @@ def epsilon(
   """
   check(steps, delta, None)
   pair = tuple(np.atleast_1d(np.asarray(distances, float)).tolist())
-  if len(pair) not in (1, 2) or not all(d >= 0 for d in pair):
+  if (
+      len(pair) not in (1, 2)
+      or not all(d >= 0 for d in pair)
+      or isinstance(distances, bool)
+  ):
     raise plan_lib.PlanError(
         f"distances {distances!r} must be one number or (d_a, d_b), not"
         " negative"

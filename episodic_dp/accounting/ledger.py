@@ -31,12 +31,11 @@ from episodic_dp.accounting import sensitivity
 from episodic_dp.accounting.guarantee import AnyAccountant
 from episodic_dp.accounting.guarantee import compose_guarantee
 from episodic_dp.accounting.guarantee import compose_guarantees
+from episodic_dp.accounting.guarantee import MAX_STEPS
 from episodic_dp.errors import shown
 
 Entry = sensitivity.Entry
 
-# More steps than any run takes; larger numbers would exceed exact arithmetic.
-MAX_STEPS = 10**12
 # `spent` computes a pass for at least this many of its steps.
 _RUNGS = 16
 

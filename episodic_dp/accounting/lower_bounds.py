@@ -378,7 +378,8 @@ def _summed(
   mean = float(probs @ values) / total
   centred = values - mean
   deviation = math.sqrt(copies * float(probs @ centred**2) / total)
-  if not deviation:
+  # Rounding hides the sum of so many copies.
+  if not deviation or copies * -math.log(_TAIL) / 2 > points**2:
     return _NOTHING
   # Chernoff's bounds on both ends of the sum, at a few exponents.
   exponent = np.exp2(np.arange(-4, 6)) / deviation

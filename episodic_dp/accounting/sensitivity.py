@@ -79,8 +79,10 @@ def independent(
   if found[0].places == 1:
     return tuple(
         amplification.Amplification(
-            (kind.place_rate,), kind.rate, (d,), d, d if replaced else 0.0
+            (kind.place_rate, kind.rate), 1.0, (d, d), d
         )
+        if replaced
+        else amplification.Amplification((kind.place_rate,), kind.rate, (d,), d)
         for kind in found
     )
   return tuple(
@@ -171,7 +173,7 @@ def copied(
   direction "add" fails.
 
   Given J <= 1 take a uniformly random holder. Its path breaks at each stage
-  with the probabilities of `_breaks`, and only that differs: section 7 of the
+  with the probabilities of `_breaks`, and only that differs: section 8 of the
   proof has the coupling for a `FixedSize` primary stage.
 
   If levels cross (form "disjoint" of classes that hold the unit in parts) the
@@ -254,7 +256,11 @@ def in_holders(
 
 @functools.lru_cache(maxsize=64)  # A ledger asks after every step.
 def unit_profiles(
-    release: plan_lib.Release, level: str, *, replaced: bool = False
+    release: plan_lib.Release,
+    level: str,
+    *,
+    replaced: bool = False,
+    lost: int = 0,
 ) -> unit_profile.UnitProfiles:
   """Find the distinct types of units of a level, none dominated by another.
 
@@ -262,8 +268,9 @@ def unit_profiles(
     release: a release with a noise multiplier above 0.
     level: the privacy unit.
     replaced: whether neighbours differ in a unit's data, not in its presence.
-      Only a tree's units have a profile for this; others have theirs for adding
-      or removing.
+      Units that recur in a step only have profiles for adding or removing.
+    lost: the number of other units of the level that may be missing, so that
+      `FixedSize` samples the rest more often. Ignored for units that recur.
 
   Returns:
     One `Amplification` for each distinct tuple of rates and distances; one
@@ -293,16 +300,20 @@ def unit_profiles(
   if copies > 1:
     return copied(release, k)
   if release.sample_level:
-    return _sample_level(release, k)
-  if not replaced and distances.draws_random_number(release, k):
-    return distances.averaged(release, k)
-  return _tree(release, k, replaced=replaced)
+    return _sample_level(release, k, replaced=replaced, lost=lost)
+  if distances.draws_random_number(release, k):
+    return distances.averaged(release, k, replaced=replaced, lost=lost)
+  return _tree(release, k, replaced=replaced, lost=lost)
 
 
 def _tree(
-    release: plan_lib.Release, k: int, *, replaced: bool = False
+    release: plan_lib.Release, k: int, *, replaced: bool = False, lost: int = 0
 ) -> tuple[amplification.Amplification, ...]:
-  """Find the units of a tree of partitions."""
+  """Find the units of a tree of partitions.
+
+  The own stage of a replaced unit is one more outer stage: if it does not
+  sample the unit, both neighbours are equal.
+  """
   stages, clip = release.plan.stages, release.clip_level
   z = float(release.mechanism.noise_multiplier)
   rows = set()
@@ -310,29 +321,33 @@ def _tree(
   for sizes, own, others, filled in zip(
       found.sizes, found.own, found.others, found.last[0]
   ):
-    rates = [float(stages[j].rate(sizes[j])) for j in range(k + 1)]
+    rates = [
+        float(stages[j].rate(sizes[j] - lost * (j == k))) for j in range(k + 1)
+    ]
     far = [
         distances.max_change(
             stages[j], sizes[j], own[j], others[j], inside=j > clip
         ) / z
         for j in range(k + 1)
     ]
-    other = 0.0
-    if replaced:
-      other = max((2.0 if k > clip else 2.0 * float(own[k])) / z, far[k])
     if not distances.exchanges(stages[k], sizes[k]):
       # Sampled without content, it changes nothing. The samples below it are
       # off by less than 2^-88 (`plan.sampler_error`): the share covers it.
       rates[k] *= min(1.0, float(filled) * (1 + 1e-12))
+    if replaced:
+      rates.append(1.0)
+      far.append(max((2.0 if k > clip else 2.0 * float(own[k])) / z, far[k]))
     # An outer stage of rate 1 never breaks, so it has no distance.
-    outer = [math.inf if r == 1 else d for r, d in zip(rates[:k], far)]
-    rows.add((*rates, *outer, far[k], other))
+    outer = [math.inf if r == 1 else d for r, d in zip(rates[:-1], far)]
+    rows.add((*rates, *outer, far[-1]))
   return tuple(
       amplification.Amplification(
-          row[:k],
-          row[k],
-          tuple(d if math.isfinite(d) else row[-2] for d in row[k + 1 : -2]),
-          row[-2],
+          row[: len(outer)],
+          row[len(outer)],
+          tuple(
+              d if math.isfinite(d) else row[-1]
+              for d in row[len(outer) + 1 : -1]
+          ),
           row[-1],
       )
       for row in distances.front(list(rows))
@@ -357,7 +372,7 @@ def inclusion_rate(release: plan_lib.Release, level: str) -> float:
 
 
 def _sample_level(
-    release: plan_lib.Release, k: int
+    release: plan_lib.Release, k: int, *, replaced: bool = False, lost: int = 0
 ) -> tuple[amplification.Amplification, ...]:
   """Describe units of sample-level DP-MAML, which clips query examples.
 
@@ -397,12 +412,22 @@ def _sample_level(
       inner_clip_norm=None,
       inner_noise_multiplier=None,
   )
-  found = _tree(release.replace(mechanism=tasks), k)
+  found = _tree(
+      release.replace(mechanism=tasks), k, replaced=replaced, lost=lost
+  )
   if k < release.hierarchy.depth - 1:
     return found
   inner = mechanism.inner_noise_multiplier / math.sqrt(mechanism.inner_steps)
+  own = 2 / min(inner, z)
   return tuple(
-      dataclasses.replace(kind, unit_sensitivity=2 / min(inner, z))
+      dataclasses.replace(
+          kind,
+          unit_sensitivity=own,
+          # No less than half of the own: see section 3 of the proof.
+          outer_distances=tuple(
+              max(d, own / 2) for d in kind.outer_distances[:k]
+          ) + (own,) * replaced,
+      )
       for kind in found
   )
 
@@ -433,6 +458,7 @@ def phases_of(
     *,
     condition_on_step: bool = False,
     replaced: bool = False,
+    lost: int = 0,
 ) -> Phases:
   """Describe the steps of one entry as phases.
 
@@ -447,13 +473,14 @@ def phases_of(
       primary unit is known. It may suit the units inside it better: a pass is
       then one step that surely samples this primary unit.
     replaced: as for `unit_profiles`, and with `condition_on_step` only.
+    lost: as for `unit_profiles`.
 
   Raises:
     UnsoundPlanError: no guarantee is proved for the level.
     PlanError: there is no such level, or no noise.
   """
   release, steps = entry.release, int(entry.steps)
-  units = unit_profiles(release, level, replaced=replaced)
+  units = unit_profiles(release, level, replaced=replaced, lost=lost)
   stage = release.plan.stages[0]
   if not isinstance(stage, plan_lib.RandomAllocation) or stage.steps == 1:
     return (Phase(units, steps),)
@@ -501,7 +528,11 @@ def _in_pass(
 
 
 def routes(
-    entries: Sequence[Entry], level: str, *, replaced: bool = False
+    entries: Sequence[Entry],
+    level: str,
+    *,
+    replaced: bool = False,
+    lost: int = 0,
 ) -> tuple[Phases, ...]:
   """List the ways to compose the cost of a level; the best of them holds.
 
@@ -510,6 +541,7 @@ def routes(
     level: the privacy unit.
     replaced: whether neighbours differ in a unit's data, not in its presence;
       known for units of a tree.
+    lost: as for `unit_profiles`.
 
   Returns:
     Phases of the whole run, one for every way; () if private data are released
@@ -535,7 +567,8 @@ def routes(
     times: dict[tuple[unit_profile.UnitProfiles, int], int] = {}
     for entry in entries:
       for phase in phases_of(
-          entry, level, condition_on_step=condition, replaced=replaced
+          entry, level, condition_on_step=condition, replaced=replaced,
+          lost=lost,
       ):
         # Equal phases add up. A unit may be of one kind in one plan and of
         # another in the next, so several kinds add up in equal plans only.
@@ -550,8 +583,8 @@ def routes(
         tuple(Phase(units, count) for (units, _), count in times.items())
     )
   units = [unit for phase in result[0] for unit in phase.unit_profiles]
-  if replaced and not all(
-      getattr(unit, "replaced_sensitivity", 0.0) for unit in units
+  if replaced and any(
+      isinstance(unit, recurrence.Recurrence) for unit in units
   ):
     return ()
   return tuple(result)
@@ -569,4 +602,37 @@ def sampler_error(
           for e in entries
       ),
       start=sampler_error_lib.EXACT,
+  )
+
+
+# The square root of the mass that a table may misplace.
+_GROUP_SHARE = 2.0**-44
+
+
+def group_error(
+    entries: Sequence[Entry], level: str, group: int
+) -> sampler_error_lib.SamplerError:
+  """Add up the sampler's error over all steps for a group at once.
+
+  The neighbours sample the group's families from tables of two sizes; section
+  12 of the proof compares them.
+  """
+  found, unsafe, largest = sampler_error(entries), 0, 0
+  for entry in entries:
+    hierarchy = entry.release.hierarchy
+    k = hierarchy.level_index(level)
+    if isinstance(
+        entry.release.plan.stages[k],
+        (plan_lib.Poisson, plan_lib.RandomAllocation),
+    ):
+      families = min(group, hierarchy.num_units(k - 1) if k else 1)
+      unsafe += int(entry.steps) * families
+      largest = max(largest, families)
+  return dataclasses.replace(
+      found,
+      # The table of any size misplaces at most this.
+      variation=found.variation + unsafe * _GROUP_SHARE**2,
+      log_ratio=found.log_ratio + unsafe * _GROUP_SHARE,
+      tails=found.tails + largest * _GROUP_SHARE,
+      unmatched=2 * unsafe * _GROUP_SHARE,
   )

@@ -76,6 +76,11 @@ class Hierarchy:
           f"{len(self.levels)} level names {self.levels} for a hierarchy of"
           f" depth {depth}: give one name per level"
       )
+    if self.sizes is not None:
+      object.__setattr__(self, "sizes", tuple(
+          _validate.count(f"size of level '{name}'", size, 1)
+          for name, size in zip(self.levels, self.sizes)
+      ))
     if self.num_leaves > MAX_LEAVES:
       raise errors.PlanError(
           f"the hierarchy has {self.num_leaves} leaves, more than 2^31 - 1 ="
@@ -260,11 +265,9 @@ class Hierarchy:
       20000
     """
     levels = tuple(levels)
-    for name, size in zip(levels, sizes):
-      _validate.count(f"size of level '{name}'", size, 1)
     return cls(
         levels=levels,
-        sizes=tuple(int(s) for s in sizes),
+        sizes=tuple(sizes),
         copies=copies,
         most_copies=_counts_of(levels, most_copies),
     )

@@ -187,7 +187,7 @@ def sampling_error(
 
   It covers the finite number of random bits and the overflow of a random
   stage's capacity, and holds for both neighbours. Its cost in privacy is in
-  section 9 of `accounting/README.md`.
+  section 10 of `accounting/README.md`.
 
   Uniform numbers. `sampling.draws` fills every slot with floor(U n / 2^128) for
   a U of 128 random bits and n below 2^31. The numbers of values of U that give

@@ -7,6 +7,7 @@ from scipy import stats
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting import distances
+from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import counts
 from episodic_dp.accounting.profiles import random_count
@@ -89,6 +90,21 @@ def test_copies_whose_clip_units_are_drawn_below(first):
   assert isinstance(unit, recurrence.Recurrence)
   assert unit.number == unit.instead
   assert unit.number.values.tolist() == [0, 1, 2]
+
+
+def test_a_class_that_5000_participants_hold_costs_what_is_drawn_of_it():
+  """About 20 of them are drawn in a step, each a clip unit that changes."""
+  h = plan.Hierarchy.regular(
+      (400_000, 5, 10), levels=("participant", "class", "image"), copies=True,
+      most_copies={"class": 5000},
+  )
+  r = release(
+      h, plan.Poisson(0.004), plan.FixedSize(5), plan.FixedSize(2),
+      clip="participant", z=4.0,
+  )
+  found = accounting.guarantee(r, steps=250, delta=1e-6, level="class").epsilon
+  drawn = base.GaussianCurve(20 * 2 / 4 * 250**0.5).epsilon(1e-6)
+  assert 0.9 * drawn < found < 1.3 * drawn
 
 
 # Siblings ---------------------------------------------------------------------

@@ -102,6 +102,9 @@ def test_no_level_with_a_guarantee_says_why():
         (dict(steps=0), "steps=0"),
         (dict(steps=2.5), "steps=2.5"),
         (dict(steps=True), "steps=True"),
+        (dict(steps=10**13), "steps=.*at most"),
+        (dict(delta=True), "delta=True"),
+        (dict(delta=None, epsilon=True), "epsilon=True"),
         (dict(delta=0.0), "delta=0.0"),
         (dict(delta=1.0), "delta=1.0"),
         (dict(delta=math.nan), "delta=nan"),
@@ -137,6 +140,9 @@ def test_bare_formula():
         (0.5, -0.1, 1.0, None, "p=-0.1"),
         (0.5, 0.1, (1.0, 2.0, 3.0), None, "distances"),
         (0.5, 0.1, -1.0, None, "distances"),
+        (0.5, 0.1, True, None, "distances"),
+        (True, 0.1, 1.0, None, "q=True"),
+        (0.5, True, 1.0, None, "p=True"),
         (0.5, 0.1, 1.0, "up", "direction='up'"),
     ],
 )
@@ -242,9 +248,46 @@ def test_what_cannot_be_is_refused(function, release, options, match):
     function(release, **(ASKED | options))
 
 
-def test_a_negative_target_is_refused():
-  with pytest.raises(plan.PlanError, match="target_epsilon=-1"):
-    accounting.max_steps(RELEASE, target_epsilon=-1, delta=1e-6, level="image")
+@pytest.mark.parametrize(
+    "options,match",
+    [
+        (dict(target_epsilon=-1), "target_epsilon=-1"),
+        (dict(target_epsilon=True), "target_epsilon=True"),
+        (dict(limit=True), "limit=True"),
+    ],
+)
+def test_limits_that_are_no_numbers_of_steps(options, match):
+  options = dict(target_epsilon=1.0, delta=1e-6, level="image") | options
+  with pytest.raises(plan.PlanError, match=match):
+    accounting.max_steps(RELEASE, **options)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: accounting.Ledger().add(RELEASE, True),
+        lambda: plan.FixedSize(True),
+        lambda: plan.Poisson(True),
+        lambda: plan.RandomAllocation(True),
+        lambda: plan.Episode(way=True, shot=1, query=1),
+        lambda: plan.Hierarchy(levels=("a",), sizes=(True,)),
+        lambda: plan.Hierarchy.from_sizes([True], levels=("a", "b")),
+        *(
+            lambda fields=fields: plan.Mechanism(**(
+                dict(clip_unit="a", noise_multiplier=1.0) | fields
+            ))
+            for fields in (
+                dict(noise_multiplier=True), dict(noise_multiplier=False),
+                dict(clip_norm=True), dict(inner_steps=True),
+                dict(order="first", inner_steps=1, inner_clip_norm=1.0,
+                     inner_noise_multiplier=True),
+            )
+        ),
+    ],
+)
+def test_a_boolean_is_no_number(make):
+  with pytest.raises(plan.PlanError, match="True|False"):
+    make()
 
 
 def test_import_needs_neither_jax_nor_the_library():

@@ -2,11 +2,15 @@
 
 import math
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting.accountants import base
+from tests.oracles import exact
+from tests.oracles import worst_case
 
 
 def epsilon_of(release, level, steps, delta, **options):
@@ -27,27 +31,38 @@ def mechanism(unit, z):
   return plan.Mechanism(clip_unit=unit, noise_multiplier=z)
 
 
+MIDDLE = (plan.FixedSize(32), plan.FixedSize(1), plan.FixedSize(1))
+
+
 @pytest.mark.parametrize(
-    "stage,z,steps,delta,expected",
+    "sizes,stages,clip,level,z,steps,delta,expected",
     [
-        (plan.Poisson(0.004), 1.0, 250, 1e-6, 0.6174),
-        (plan.FixedSize(4), 1.0, 250, 1e-6, 6.221),
-        (plan.FixedSize(50), 4.0, 500, 1e-5, 2.877),
+        ((1000,), (plan.Poisson(0.004),), 0, 0, 1.0, 250, 1e-6, 0.6174),
+        ((400_000,), (plan.FixedSize(1600),), 0, 0, 1.0, 250, 1e-6, 6.221),
+        ((1000,), (plan.FixedSize(50),), 0, 0, 4.0, 500, 1e-5, 2.877),
+        ((100, 50), (plan.Poisson(0.1), plan.FixedSize(5)), 0, 1, 4.0, 250,
+         1e-5, 0.2686),
+        ((320, 10, 2), MIDDLE, 1, 1, 1.0, 1, 1e-7, 5.3966),
+        ((320, 10, 2), MIDDLE, 1, 1, 1.0, 100, 1e-7, 9.5012),
+        ((320, 10, 2), MIDDLE, 1, 1, 1.0, 1000, 1e-7, 19.0262),
     ],
 )
 def test_one_curve_is_near_what_one_data_set_loses(
-    stage, z, steps, delta, expected
+    sizes, stages, clip, level, z, steps, delta, expected
 ):
-  h = plan.Hierarchy.regular((1000,), levels=("image",))
-  release = plan.Release(h, plan.SamplingPlan((stage,)), mechanism("image", z))
-  found = epsilon_of(release, "image", steps, delta)
-  assert found == pytest.approx(expected, rel=2e-3)
-  assert delta_of(release, "image", steps, found * 1.001) <= delta
+  """Expected is the curve that dominates, computed apart from this code."""
+  h = plan.Hierarchy.regular(sizes, levels=("a", "b", "c")[: len(sizes)])
+  release = plan.Release(
+      h, plan.SamplingPlan(stages), mechanism(h.levels[clip], z)
+  )
+  found = epsilon_of(release, h.levels[level], steps, delta)
+  assert found == pytest.approx(expected, rel=1e-3)
+  assert delta_of(release, h.levels[level], steps, found * 1.001) <= delta
   lowest = accounting.lower_bound(
-      release, steps=steps, level="image", delta=delta,
+      release, steps=steps, level=h.levels[level], delta=delta,
       neighbours="replace-one",
   )
-  assert 0.85 * found < lowest <= found
+  assert (0.85 if steps < 1000 else 0.65) * found < lowest <= found
 
 
 def test_without_sampling_it_is_one_gaussian():
@@ -84,6 +99,18 @@ STAGES = (
 )
 
 
+def test_a_user_who_is_replaced_counts_the_examples_drawn():
+  """Little more than adding one; of all 1000 it would be 108 166."""
+  release = release_of(
+      (1000, 1000), (plan.Poisson(0.01), plan.Poisson(0.05)), "image", 20.0
+  )
+  found = accounting.guarantee(
+      release, steps=5000, level="user", delta=1e-6
+  ).epsilon
+  assert found < 100
+  assert found < epsilon_of(release, "user", 5000, 1e-6) < 1.25 * found
+
+
 @pytest.mark.parametrize("z", [1e-6, 1e-2])
 @pytest.mark.parametrize("stages", STAGES)
 def test_however_little_noise_it_is_finite(stages, z):
@@ -113,11 +140,91 @@ def test_gaussians_of_a_group_cost_no_less_than_one_that_far(group, steps):
   found = accounting.guarantee(release, delta=1e-5, **asked)
   whole = base.GaussianCurve(group / 20.0 * steps**0.5)
   truth = whole.epsilon(1e-5)
-  assert truth <= found.epsilon <= 4 * truth + 0.1
+  assert truth <= found.epsilon <= 1.001 * truth
   at = accounting.guarantee(release, epsilon=found.epsilon, **asked).delta
-  assert at <= 1e-5 * (1 + 1e-6)
+  assert at <= 1e-5 * (1 + 1e-4)
   assert at >= whole.delta(found.epsilon)
   assert f"up to {group} units" in found.neighbours
+
+
+@pytest.mark.parametrize("group", [2, 3])
+@pytest.mark.parametrize("clip", ["hospital", "patient"])
+@pytest.mark.parametrize("stages", STAGES + (
+    (plan.FixedSize(2), plan.FixedSize(2)), (plan.FixedSize(3), plan.All()),
+    (plan.All(), plan.FixedSize(1)),
+))
+def test_no_enumerated_group_is_above_its_bound(stages, clip, group):
+  h = plan.Hierarchy.from_sizes([3, 2, 1], levels=("hospital", "patient"))
+  p = plan.SamplingPlan(stages, allow_short_units=True)
+  release = plan.Release(h, p, mechanism(clip, 1.5))
+  root, c = exact.tree(h), h.level_index(clip)
+  for k, members in ((0, (0, 1, 2)), (1, (1, 0, 2)), (1, (0, 3, 5))):
+    members = members[:group]
+    smaller = root
+    for unit in members:
+      smaller = exact.without(smaller, k, unit)
+    larger, less = (exact.samples(t, stages) for t in (root, smaller))
+
+    def output(drawn, own, rest, k=k, members=members):
+      def gradient(node):
+        above = worst_case.ancestor(h, *node[:2], k) if c >= k else -1
+        mine = above in members or any(
+            exact.holds(node, k, unit) for unit in members
+        )
+        return own if mine else rest
+
+      return exact.mixture(drawn, c, gradient)
+
+    for epsilon in (0.3, 1.0, 3.0):
+      bounds = [
+          accounting.guarantee(
+              release, steps=1, level=h.levels[k], epsilon=epsilon,
+              group=group, neighbours=neighbours,
+          ).delta
+          for neighbours in ("add-or-remove", "replace-one")
+      ]
+      for rest in (-1.0, 0.0, 1.0):
+        whole = output(larger, 1.0, rest)
+        others = output(less, 1.0, rest), output(larger, -1.0, rest)
+        for bound, other in zip(bounds, others):
+          for one, two in ((whole, other), (other, whole)):
+            truth = exact.hockey_stick(one, two, math.exp(epsilon), 1.5)
+            assert truth <= bound * (1 + 1e-7) + 1e-12
+
+
+@pytest.mark.parametrize("neighbours", ["add-or-remove", "replace-one"])
+@pytest.mark.parametrize("n,p", [(20, 0.05), (50, 0.3)])
+def test_poisson_groups_lose_what_the_bound_says(n, p, neighbours):
+  """Members that all pull one way attain it."""
+  release = release_of((1000,), (plan.Poisson(p),), z=2.0)
+  number = np.arange(n + 1)
+  chances = stats.binom.pmf(number, n, p)
+  other = (-number, chances)
+  if neighbours == "add-or-remove":
+    other = (np.zeros(1), np.ones(1))
+  truth = max(
+      exact.hockey_stick(*pair, math.e**2, 2.0)
+      for pair in (((number, chances), other), (other, (number, chances)))
+  )
+  found = accounting.guarantee(
+      release, steps=1, level="user", epsilon=2.0, group=n,
+      neighbours=neighbours,
+  ).delta
+  assert truth <= found <= 1.001 * truth
+
+
+@pytest.mark.parametrize("neighbours", ["add-or-remove", "replace-one"])
+@pytest.mark.parametrize("stage", [plan.Poisson(0.005), plan.FixedSize(100)])
+def test_a_group_of_a_hundred_has_a_finite_epsilon(stage, neighbours):
+  release = release_of((20_000, 3), (stage, plan.Poisson(0.5)))
+  for level in release.levels:
+    found = accounting.guarantee(
+        release, steps=1000, level=level, delta=1e-6, group=100,
+        neighbours=neighbours,
+    )
+    assert math.isfinite(found.epsilon)
+    if stage == plan.Poisson(0.005) and level == "user":
+      assert found.epsilon < 600
 
 
 def test_it_grows_with_the_group_and_one_is_the_guarantee_itself():
@@ -140,10 +247,12 @@ POISSON = release_of((10,), (plan.Poisson(0.5),))
 @pytest.mark.parametrize(
     "release,options,error,match",
     [
-        (release_of((10, 4), (plan.FixedSize(4), plan.Poisson(0.5))), {},
+        (release_of((10, 4), (plan.FixedSize(2),) * 2, plan.EPISODE,
+                    episode=plan.Episode(2, 1, 1, "independent", 2)), {},
          plan.UnsoundPlanError, "more often once one"),
-        (POISSON, dict(neighbours="replace-one"), plan.UnsoundPlanError,
-         "add-or-remove"),
+        (release_of((5, 4), (plan.FixedSize(4), plan.FixedSize(2)),
+                    plan.EPISODE, episode=plan.Episode(2, 1, 1, "disjoint")),
+         {}, plan.UnsoundPlanError, "at most 1"),
         *(
             (POISSON, dict(group=group), plan.PlanError, "group")
             for group in (0, 1.5, True, 10**7)

@@ -105,7 +105,7 @@ class GaussianCurve:
         low = middle
       else:
         high = middle
-    return high
+    return high * (1 + 1e-14)
 
   def delta(self, epsilon: float) -> float:
     """See `Curve`."""
@@ -134,7 +134,7 @@ def charge_sampler_error(
   """Bound a run whose sampler differs slightly from the plan.
 
   Let v be the variation, s the log ratio, t the tails and u the unmatched
-  probability, all steps together (section 9 of the README of `accounting`).
+  probability, all steps together (section 10 of the README of `accounting`).
   Then
 
     delta(epsilon)                  + (1 + e^epsilon) v   at epsilon,

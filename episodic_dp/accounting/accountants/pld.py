@@ -552,7 +552,7 @@ def _revealed(phases: Phases) -> base.GaussianCurve | None:
   """Bound the run by one Gaussian, as if every step sampled the unit.
 
   It dominates if every profile has a Gaussian tail of weight at most 1,
-  H_alpha <= H_alpha(N(d) || N(0)) in both directions (section 9 of the proof).
+  H_alpha <= H_alpha(N(d) || N(0)) in both directions (section 10 of the proof).
   """
   if any(u.tail[0] > 1 for phase in phases for u in phase.unit_profiles):
     return None

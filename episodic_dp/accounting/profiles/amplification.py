@@ -33,21 +33,10 @@ zero, the profile never decreases with a rate or a distance.
 
 Replace-one. T and T'' have equal sizes, and t has other data in T''. With equal
 random numbers elsewhere, the outputs are N(b') with t, N(b'') with its other
-data, and N(b) or N(a_j) without t, in both. So for alpha >= 1
-
-  H_alpha(M(T) || M(T''))  weight A = q p  against
-          (alpha - 1) w_j    at outer_distances[j],
-          (alpha - 1) q (1 - p)  at unit_sensitivity, and
-          alpha q p          at replaced_sensitivity, between b' and b'',
-
-and the same maximum over x bounds it. It is a maximum of functions affine in
-alpha, hence convex for alpha >= 1, and the divergence of a pair (P, Q) on one
-line. Replacing is symmetric, so below 1 the profile is
-g(alpha) = 1 - alpha + alpha f(1 / alpha). There it is no smaller than the
-profile h of (P, Q), and both are equal from 1 on. So its slope just below 1 is
-at most that of h, which is at most the slope just above. Hence g is convex, is
-the profile of a dominating pair, and composes. The replaced distance is at
-least unit_sensitivity, so the bound never decreases with p.
+data, and N(b) or N(a_j) without t, in both. These are the outputs for a unit
+one level below t that is replaced for certain: t's own stage is one more outer
+stage, with weight q (1 - p) at N(b), and the own rate is 1. Both directions are
+then equal.
 
 When all distances are equal this is W(A, alpha) = A H_((alpha-1+A)/A), the
 result that replaces Theorem 3 of Tombs, Kotevska and Young, "Privacy
@@ -76,8 +65,8 @@ def hockey_stick(
 ) -> np.ndarray:
   """Compute H_alpha(N(d, 1) || N(0, 1)) for alpha >= 1, exact in the tail.
 
-  Phi(d/2 - ln(alpha)/d) - alpha Phi(-d/2 - ln(alpha)/d), by scaled Mills
-  ratios where the two terms nearly cancel.
+  Phi(x) - alpha Phi(y) for x = d/2 - ln(alpha)/d and y = x - d, by scaled Mills
+  ratios: alpha phi(y) = phi(x).
 
   Args:
     log_alpha: float64 array, >= 0 (infinity allowed).
@@ -95,8 +84,13 @@ def hockey_stick(
     near = x > 0
     if near.any():
       log_beta = np.broadcast_to(log_alpha, x.shape)[near]
-      value[near] = special.ndtr(x[near]) - np.exp(
-          log_beta + special.log_ndtr(y[near])
+      right, left = x[near], y[near]
+      value[near] = special.ndtr(right) - np.where(
+          log_beta < 1e4,
+          np.exp(log_beta + special.log_ndtr(left)),
+          # The same, if the terms of that sum are too large to be exact.
+          0.5 * np.exp(-right * right / 2)
+          * special.erfcx(-left / math.sqrt(2)),
       )
   return np.where(np.isneginf(x), 0.0, np.clip(value, 0.0, 1.0))
 
@@ -195,16 +189,12 @@ class Amplification:
     outer_distances: one per outer rate, in noise standard deviations; infinity
       assumes that the stage is revealed.
     unit_sensitivity: d_b, between with and without the unit, parent sampled.
-    replaced_sensitivity: between the unit and the unit with other data, at
-    least
-      d_b; 0 if the unit is added or removed.
   """
 
   outer_rates: tuple[float, ...]
   rate: float
   outer_distances: tuple[float, ...]
   unit_sensitivity: float
-  replaced_sensitivity: float = 0.0
 
   slow = False
 
@@ -228,8 +218,7 @@ class Amplification:
     All of the weight A <= q p may be put against the own term, which is at
     least alpha A in both directions.
     """
-    distance = max(self.unit_sensitivity, self.replaced_sensitivity)
-    return self.parent_rate * self.rate, distance
+    return self.parent_rate * self.rate, self.unit_sensitivity
 
   def divergence(
       self, log_alpha: np.ndarray, direction: Direction
@@ -254,14 +243,7 @@ class Amplification:
     """Return ln A, and (ln k_i, d_i) of the negative weights; no rate is 0."""
     q, p = self.parent_rate, self.rate
     log_excess = log_expm1(log_alpha)  # ln(alpha - 1)
-    outer = list(zip(self.outer_weights, self.outer_distances))
-    distance = self.unit_sensitivity
-    if self.replaced_sensitivity:
-      log_weight = np.full_like(log_alpha, math.log(q * p))
-      own = log_alpha + math.log(q * p)
-      outer.append((q * (1 - p), distance))
-      distance = self.replaced_sensitivity
-    elif direction == "remove":
+    if direction == "remove":
       log_weight = np.full_like(log_alpha, math.log(q * p))
       own = math.log(q) + np.logaddexp(log_excess, math.log(p))
     else:
@@ -269,8 +251,8 @@ class Amplification:
       with np.errstate(divide="ignore"):
         log_weight = math.log(q) + np.log(np.maximum(left, 0.0))
       own = log_alpha + math.log(q * p)
-    merged = {max(distance, _MIN_DISTANCE): own}
-    for w, d in outer:
+    merged = {max(self.unit_sensitivity, _MIN_DISTANCE): own}
+    for w, d in zip(self.outer_weights, self.outer_distances):
       if w > 0 and math.isfinite(d):  # A term may be omitted from the split.
         d = max(d, _MIN_DISTANCE)
         log_k = log_excess + math.log(w)

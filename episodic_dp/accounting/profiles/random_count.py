@@ -16,9 +16,11 @@ ICLR 2024).
 Steinke and Thakurta, "Privacy Amplification for Matrix Mechanisms", ICLR 2024).
 """
 
+from collections.abc import Sequence
 import dataclasses
 import functools
 import math
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +31,8 @@ from episodic_dp.accounting.profiles.amplification import Direction
 
 # Distances below this are replaced by it: larger, so never optimistic.
 _MIN_DISTANCE = 1e-6
+# More values of a group's number are rounded up.
+_MOST_NUMBERS = 320
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,8 +45,12 @@ class RandomCount:
     outer_distances: one per outer rate: the change of the sum by other
       differences if the path breaks there, in standard deviations of the noise.
     number: K, the number of clip units under the unit, given that it is
-    sampled. instead: K', the same for the replacing unit; always 0 without one.
+      sampled.
+    instead: K', the same for the replacing unit; always 0 without one.
     distance: of one clip unit, in standard deviations of the noise.
+    replaced: whether the unit has other data in one of the neighbours. Both
+      then sample K clip units of it, with opposite gradients at worst, and
+      equal ones if the unit is not sampled.
   """
 
   outer_rates: tuple[float, ...]
@@ -51,6 +59,7 @@ class RandomCount:
   number: counts_lib.Counts
   instead: counts_lib.Counts
   distance: float
+  replaced: bool = False
 
   slow = False
 
@@ -58,13 +67,15 @@ class RandomCount:
   def at_most(self) -> amplification.Amplification:
     """Return the unit with its largest possible number of clip units."""
     most = self.number.most, self.instead.most
+    own = sum(most) * self.distance
     # To the positive part of a direction: the unit, or the replacing one.
-    return amplification.Amplification(
-        self.outer_rates,
-        self.rate,
-        tuple(max(most) * self.distance + d for d in self.outer_distances),
-        sum(most) * self.distance,
-    )
+    outer = tuple(max(most) * self.distance + d for d in self.outer_distances)
+    if self.replaced:
+      return amplification.Amplification(
+          (*self.outer_rates, self.rate), 1.0, (*outer, own),
+          max(2 * most[0] * self.distance, own),
+      )
+    return amplification.Amplification(self.outer_rates, self.rate, outer, own)
 
   def raised(self, chance: float) -> "RandomCount":
     """Return the unit with numbers raised by a probability."""
@@ -78,7 +89,8 @@ class RandomCount:
   def tail(self) -> tuple[float, float]:
     """Return (P(K + K' > 0), the largest distance), by joint convexity."""
     reached = math.prod(self.outer_rates) * self.rate
-    none = self.number.none * self.instead.none
+    other = self.number if self.replaced else self.instead
+    none = self.number.none * other.none
     return reached * (1 - none), self.at_most.unit_sensitivity
 
   def divergence(
@@ -109,22 +121,66 @@ def _curve(kind: RandomCount, direction: Direction) -> line_mixture.Curve:
       counts_lib.without_tail(number)
       for number in (kind.number, kind.instead)
   )
+  q, outer = math.prod(kind.outer_rates), len(kind.outer_rates)
   line = line_mixture.Line(
       seen=probs[None],
       seen_at=numbers * d,
       instead=instead,
       instead_at=others * d,
-      outer=np.asarray(kind.at_most.outer_weights),
+      outer=np.asarray(kind.at_most.outer_weights[:outer]),
       # So far away that a double cannot distinguish it from infinity.
       outer_at=np.minimum(kind.outer_distances, 1e6),
-      parent_rate=math.prod(kind.outer_rates),
+      parent_rate=q,
       rate=kind.rate,
   )
+  if kind.replaced:
+    line = line._replace(
+        instead=probs,
+        instead_at=line.seen_at,
+        outer=np.append(line.outer, q * (1 - kind.rate) * instead),
+        outer_at=np.append(line.outer_at, line.instead_at),
+        parent_rate=q * kind.rate,
+        rate=1.0,
+    )
   (curve,) = line_mixture.curves(line, direction)
   return curve
 
 
 Part = amplification.Amplification | RandomCount
+
+
+def together(
+    kinds: Sequence[Any], group: int, *, replaced: bool
+) -> RandomCount:
+  """Describe k units that are removed, or replaced, together.
+
+  Assume that all units above them are sampled. Each member is then sampled with
+  at most its own rate, whatever is known of the others, and the members move
+  the sum by at most the total of what they move alone. If they are replaced,
+  this holds for the members sampled in one data set and for those in the other.
+
+  Args:
+    kinds: the types of one member that is added or removed, of a tree.
+    group: k, the number of members.
+    replaced: whether they are replaced.
+  """
+  members = [k.parts[-1][1] if isinstance(k, Averaged) else k for k in kinds]
+  rate = max(k.rate for k in members)
+  counted = [k for k in members if isinstance(k, RandomCount)]
+  if len(counted) == len(members):
+    distance = max(k.distance for k in counted)
+    each = functools.reduce(counts_lib.larger, (
+        counts_lib.added(k.number, k.instead) for k in counted
+    ))
+  else:
+    distance, each = max(k.tail[1] for k in members), counts_lib.constant(1)
+  number = counts_lib.coarser(
+      counts_lib.chosen(each, group, rate), _MOST_NUMBERS
+  )
+  return RandomCount(
+      outer_rates=(), rate=1.0, outer_distances=(), number=number,
+      instead=counts_lib.constant(0), distance=distance, replaced=replaced,
+  )
 
 
 @dataclasses.dataclass(frozen=True)
