@@ -69,12 +69,12 @@ COPIES = plan.SamplingPlan((plan.Poisson(0.1), FIXED(5), FIXED(2)))
     "h,p,unit,level,match",
     [
         (POOL, tasks(ALL, FIXED(2)), "episode", "class",
-         "regrouped.*FixedSize"),
+         "regroups.*FixedSize"),
         (POOL, tasks(FIXED(10), FIXED(2)), "episode", "class",
-         "regrouped.*draw FixedSize.5. or fewer"),
+         "regroups.*FixedSize.5. or fewer"),
         (plan.Hierarchy.regular((4, 3), levels=LEVELS),
          tasks(FIXED(4), FIXED(2), way=4), "episode", "class",
-         "draw fewer than 4, in tasks of a smaller way"),
+         "fewer than 4, in tasks of a smaller way"),
         (NESTED, UNIT, "class", "image", "several examples.*'task'"),
         (NESTED, UNIT, "image", "image",
          "sample-level training.*inner_noise_multiplier.*clip_unit='task'"),
@@ -141,7 +141,7 @@ def test_tasks_across_families_are_not_cut_anew_without_the_largest():
   assert profiles(h, p, "episode", "alphabet") == (TREE((), 1 / 3, (), 2.0),)
   p = tasks(FIXED(2), ALL, FIXED(2), way=2, allow_short_units=True)
   assert sampler_error.capacities(h, p) != sampler_error.capacities(without, p)
-  said = "largest unit.*regrouped.*FixedSize.4"
+  said = "largest unit.*regroups.*FixedSize.4"
   with pytest.raises(plan.UnsoundPlanError, match=said):
     profiles(h, p, "episode", "alphabet")
 
