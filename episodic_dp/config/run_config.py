@@ -358,8 +358,8 @@ def _check_test_tasks(found: own_data.Survey, task: Mapping[str, Any]) -> None:
     if units < held or units == 1:
       logging.warning(
           "the %s tasks are of %d of the %d units of level '%s' in this part:"
-          " the others have too few classes or examples, and one unit says"
-          " little about others", part, units, held, level,
+          " those with too few classes or examples are left out, and a single"
+          " one says little about others", part, units, held, level,
       )
 
 

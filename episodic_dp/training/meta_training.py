@@ -303,11 +303,10 @@ class MetaTraining:
     spec = self.spec
     stated = {} if self._spending is None else self._spending.stated()
     missing = () if self._spending is None else spec.release.levels
-    tree, level = spec.release.hierarchy, None
-    if self._spending is not None:
-      level = self._spending.level
+    level = None if self._spending is None else self._spending.level
     units = None
     if level is not None:
+      tree = spec.release.hierarchy
       units = tree.num_units(tree.level_index(level))
     return reporting.Result(
         steps=done,
