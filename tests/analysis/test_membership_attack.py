@@ -201,7 +201,7 @@ def test_the_files_are_for_their_owner_alone(results, tmp_path):
   assert made == ["membership.json", "membership.md", "membership.png"]
   assert {p.stat().st_mode & 0o777 for p in tmp_path.iterdir()} == {0o600}
   text = path.read_text()
-  assert "the command" in text and "no guarantee" in text
+  assert "the command" in text and "guarantee covers it" in text
   rows = [line for line in text.splitlines() if line.startswith("| p")]
   assert len(rows) == 4
   epsilon = results["runs"][1]["guarantee"]["epsilon"]
