@@ -378,7 +378,7 @@ def _summed(
   mean = float(probs @ values) / total
   centred = values - mean
   deviation = math.sqrt(copies * float(probs @ centred**2) / total)
-  # Rounding hides the sum of so many copies.
+  # Rounding errors exceed the sum of this many copies.
   if not deviation or copies * -math.log(_TAIL) / 2 > points**2:
     return _NOTHING
   # Chernoff's bounds on both ends of the sum, at a few exponents.

@@ -570,8 +570,8 @@ def routes(
           entry, level, condition_on_step=condition, replaced=replaced,
           lost=lost,
       ):
-        # Equal phases add up. A unit may be of one kind in one plan and of
-        # another in the next, so several kinds add up in equal plans only.
+        # Equal phases add up. A unit may have one type in one plan and another
+        # in the next, so several types add up in equal plans only.
         first = 0
         if len(phase.unit_profiles) > 1:
           first = next(

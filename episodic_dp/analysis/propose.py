@@ -87,7 +87,7 @@ def shares(
   """Return the shares of a noised mean's squared length, which sum to 1.
 
   Args:
-    signal: of one task.
+    signal: the signal of one task.
     tasks: L, the expected tasks of a step.
     noise_multiplier: z, of the gradients.
     filled: f, the share of tasks that do not lack examples.
@@ -192,19 +192,20 @@ def measure(
   """Take gradients of public tasks, before and after a short warm start.
 
   Args:
-    config: whose learner, network, optimiser and size of task are taken.
+    config: config with the learner, network, optimiser and task size.
     public: the validation split.
 
   Returns:
-    Changes of the config's clip norm, the first none, and the signals: means of
-    those at the initial parameters and after steps without noise. Another norm
-    is tried only for Adam, which takes out the scale of gradients.
+    Pairs (changes of the clip norm, signal); the first has no change. A signal
+    is the mean of those at the initial parameters and after steps without
+    noise. Other norms are tried for Adam only, which removes the scale of
+    gradients.
   """
   backends.use_all_cores()
   learner, _ = build.make_learners(config, public.image_shape)
   times = _CLIP_TIMES if config.optimizer.name == "adam" else (1,)
   clip_norms = [config.mechanism.clip_norm * scale for scale in times]
-  # Annealed numbers of a learner are at their beginning.
+  # A learner's annealed numbers have their initial values.
   sums_of = clipped_sums(
       learner.at_step(jnp.zeros((), jnp.int32)), clip_norms
   )
@@ -262,7 +263,7 @@ def with_tasks(config: RunConfig, times: float) -> dict[str, Any]:
   """Return the changes of a config for more tasks a step.
 
   Raises:
-    PlanError: the data have no steps of that many.
+    PlanError: the data have too few tasks for such steps.
   """
   first, *others = config.release.plan.stages
   episode = config.release.plan.episode
@@ -284,11 +285,11 @@ def more_queries(
 ) -> dict[str, Any]:
   """Return the changes of a config for more query examples of a class.
 
-  There are none unless a task is of one person, whose privacy they do not cost,
-  and the images suffice.
+  The result is empty unless each task belongs to one person and the images
+  suffice; more queries then cost no privacy.
 
   Args:
-    config: the one that is changed.
+    config: the config to change.
     public: tree of the validation split.
   """
   *upper, last = config.release.plan.stages
@@ -322,14 +323,14 @@ def make_rows(
   """Return candidates; the one to take is the first that is near the best.
 
   Args:
-    config: whose learner, data and sampler are kept.
-    options: changes of queries and clip norm, and the signal with them; the
-      first are none, and later ones are taken if they are clearly better.
+    config: config with the learner, data and sampler.
+    options: pairs (changes of queries and clip norm, signal); the first has no
+      change, and a later one is preferred only if it is clearly better.
     **wanted: "epsilon" and "level", as for `solving.calibrate`.
 
   Returns:
-    The config itself; with the best option; with the others; and with the best
-    and other numbers of tasks a step, for as many tasks of all steps together.
+    Rows of the config itself, of the best option, of the other options, and of
+    the best with other numbers of tasks per step and the same tasks in total.
     Each has "tasks" (expected of a step), "steps", "queries", "clip_norm",
     "noise_multiplier", "epsilon" (spent, at most the wanted one), "filled"
     (share of the tasks), "shares" (of a step's squared length: signal, choice
@@ -416,16 +417,16 @@ def propose(
   """Propose tasks per step, steps, queries and a clip norm for an epsilon.
 
   Args:
-    config: whose sampler, data and learner are kept.
-    epsilon: not to be passed; above 0.
-    level: whose guarantee it is; None for `config.level`.
+    config: config with the sampler, data and learner.
+    epsilon: the target, above 0.
+    level: the privacy unit; None for `config.level`.
     data_dir: folder of the data sets that are not built in, or own data.
-    download: fetch the files that data_dir does not have.
+    download: whether to fetch files that data_dir lacks.
 
   Returns:
     "target_epsilon", "delta", "level", "caveat", "public_tasks", "parameters",
     "rows" of `make_rows`, each with whether it is "chosen"; and for the chosen
-    one "limit", what limits it, and "flags".
+    one "limit", the text of `limit`, and "flags".
 
   Raises:
     PlanError: something is missing, out of range or cannot be reached.
@@ -470,7 +471,7 @@ def propose(
 
 
 def table(result: dict[str, Any]) -> str:
-  """Write the result of `propose` as a table, with what it rests on."""
+  """Format the result of `propose` as a table, with its inputs."""
   chosen = next(row for row in result["rows"] if row["chosen"])
   rows = [
       (

@@ -72,7 +72,7 @@ class Recurrence:
     number: number of clip units of an occurrence.
     instead: number of clip units of the replacing unit; then the distances of
       `outer` do not include either.
-    raised_by: a probability by which J may be larger, up to all places.
+    raised_by: probability that is moved to the largest J.
   """
 
   places: int
