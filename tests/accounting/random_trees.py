@@ -95,10 +95,7 @@ def whole_clusters(rng) -> plans.Case:
   h = plans.hierarchy_of(sizes)
   release = plans.release_of(h, tuple(stages), plans.LEVELS[clip], rng)
   units = worst_of_all(release, k)
-  random = any(isinstance(s, plan.Poisson) for s in stages[k + 1 : clip + 1])
-  # What is replaced counts as the largest number of clip units.
-  tight = plans.BOTH if random else plans.ANY
-  return plans.Case(release, plans.LEVELS[k], units, tight=tight)
+  return plans.Case(release, plans.LEVELS[k], units, tight=plans.ANY)
 
 
 def records_of_clusters(rng) -> plans.Case:

@@ -139,7 +139,7 @@ def drawn_ledger(seed, number):
       group = 1 if case.release.hierarchy.most_copies else len(unit.places)
       if group > 1:
         asked["group"] = group
-      elif not rng.integers(3):
+      if not rng.integers(3):
         asked["neighbours"] = "replace-one"
       if rng.integers(2):
         asked["epsilon"] = float(rng.choice([0.0, 0.1, 0.5, 1.0, 2.0, 5.0]))
