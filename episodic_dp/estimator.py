@@ -19,6 +19,7 @@ from episodic_dp import backends
 from episodic_dp import data
 from episodic_dp import errors
 from episodic_dp import export
+from episodic_dp import options
 from episodic_dp import plan
 from episodic_dp import training
 from episodic_dp.config import build
@@ -48,8 +49,9 @@ class FewShotClassifier:
       1 / (10 N), for N people.
     way: number of classes of a training task, at least 2.
     shot: number of support examples of a class in training, at least 1.
-    start: public weights to start from: "glyphs" or a file for images, "none"
-      for random weights; "auto" for "glyphs" if the images are grey.
+    start: public weights to start from: "glyphs", "scenes" or a file for
+      images, "none" for random weights; "auto" for "glyphs" if the images are
+      grey and "scenes" if they are RGB.
     steps: number of training steps.
     rate: probability that a step samples a person.
     workdir: folder of the run, its checkpoints and its secret key, from which
@@ -178,10 +180,10 @@ class FewShotClassifier:
 
   def _config(self, train: data.ArrayDataset) -> RunConfig:
     """Describe the run."""
-    grey = train.images.dtype == np.uint8 and train.image_shape[-1] == 1
     start = self.start
-    if start == "auto":
-      start = "glyphs" if grey else "none"
+    if start == options.AUTO:
+      channels = train.image_shape[-1] if train.images.dtype == np.uint8 else 0
+      start = options.STARTS.get(channels, "none")
     config = own_data.get_config(
         f"levels={'/'.join(_LEVELS)},way={self.way},shot={self.shot},"
         f"steps={self.steps},rate={self.rate},start={start}"

@@ -24,6 +24,12 @@ NETWORKS = ("conv4", "resnet12", "conv1d", "mlp", "features")
 """The networks of the library."""
 
 
+AUTO = "auto"
+STARTS = {1: "glyphs", 3: "scenes"}
+"""Channels of an image -> start of the library."""
+START_WIDTH = 32
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Network:
   """A network, and the public weights that it starts from.
@@ -38,8 +44,9 @@ class Network:
     outputs: number of logits, or of features of an mlp under a metric learner;
       None for the number that the learner needs, or the last of widths.
     options: keyword arguments of MODULE:FUNCTION.
-    start: file of public weights to start from, .npz or .safetensors; None for
-      random weights.
+    start: file of public weights to start from, .npz or .safetensors, or the
+      name of weights of the library; "auto" for those that fit images of the
+      user's own, if any do; None for random weights.
     start_digest: required digest of the arrays in start; a run records it.
     trained: part of the network that is trained; anything but "all" needs a
       start.
@@ -66,6 +73,18 @@ class Network:
   def is_own(self) -> bool:
     """Return whether the name is MODULE:FUNCTION."""
     return ":" in self.name
+
+  def with_start(self, channels: int) -> "Network":
+    """Return the network with its start for images of so many channels.
+
+    The start "auto" becomes that of the library, or none if this is another
+    network than the start's.
+    """
+    if self.start != AUTO:
+      return self
+    if (self.name, self.width) == ("conv4", START_WIDTH):
+      return dataclasses.replace(self, start=STARTS[channels])
+    return dataclasses.replace(self, start=None, trained="all")
 
 
 SUPERVISED = "supervised"

@@ -5,6 +5,7 @@ import pytest
 
 import episodic_dp
 from episodic_dp import errors
+from episodic_dp import options
 from episodic_dp import plan
 
 OPTIONS = dict(epsilon=6.0, way=2, steps=3, start="none")
@@ -72,7 +73,7 @@ def test_images_of_one_and_three_channels(channels, tmp_path):
   again = model.fit(images, labels, people).adapt(images, labels)
   np.testing.assert_array_equal(again.predict(images[:9]), found)
   config = (tmp_path / "run" / "config.json").read_text()
-  assert ('"start": "glyphs"' in config) == (channels == 1)
+  assert f'"start": "{options.STARTS[channels]}"' in config
 
 
 def test_options_are_those_of_the_constructor():

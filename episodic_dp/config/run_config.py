@@ -147,7 +147,10 @@ class RunConfig:
       with phases.phase("listing the data"):
         survey = own_data.survey(data_dir, chosen)
       found = dataclasses.replace(
-          found, survey=survey, hierarchy=_tree_of(survey, found)
+          found,
+          survey=survey,
+          hierarchy=_tree_of(survey, found),
+          model=found.model.with_start(own_data.channels(survey, chosen)),
       )
       _check_test_tasks(survey, found.task)
       if found.episode is not None:  # While its units have names.

@@ -24,6 +24,7 @@ import numpy as np
 import safetensors.numpy
 
 from episodic_dp import _validate
+from episodic_dp import options
 from episodic_dp.models import model as model_lib
 from episodic_dp.output import files
 
@@ -31,7 +32,7 @@ Params = Any
 Mask = Any  # A tree of bool like the parameters.
 Weights = Mapping[str, np.ndarray]
 SUFFIXES = (".npz", ".safetensors")
-SHIPPED = ("glyphs",)
+SHIPPED = tuple(options.STARTS.values())
 """Starts that the library ships."""
 Trained = Literal["all", "scale_shift", "low_rank", "head"]
 TRAINED = ("all", "scale_shift", "low_rank", "head")
@@ -293,9 +294,10 @@ def read_weights(
   """Read the arrays of a file by name; nothing in it is executed.
 
   Args:
-    path: an .npz or .safetensors file; or "glyphs", the public start that the
-      library ships for grey images and `conv4` of width 32 without a head
-      (`python -m experiments.starts` makes it from generated data alone).
+    path: an .npz or .safetensors file; or a public start that the library ships
+      for `conv4` of width 32 without a head: "glyphs" for grey images, "scenes"
+      for colour (`python -m experiments.starts` makes each from generated data
+      alone).
     rename: for a file of another library: a regular expression of whole names
       -> the name here, in which \\1 is the first group; arrays of other names
       are left out. None keeps all names. The arrays stay as they are: PyTorch

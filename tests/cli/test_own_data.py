@@ -219,6 +219,12 @@ def test_people_begin_with_the_public_start_unless_a_network_is_named(writers):
   assert config.learner.name == "protonet"
   for text in ("start=none", "width=8"):
     assert parse(writers, f"{LEVELS},way=2,{text}").model.start is None
+  coloured = parse(writers, f"{LEVELS},way=2", color=True)
+  assert coloured.model.start == "scenes"
+  named = preset.get_config(f"{LEVELS},way=2")
+  named.model.name = "mlp"
+  named = RunConfig.parse(named, data_dir=writers)
+  assert (named.model.start, named.model.trained) == (None, "all")
 
 
 @pytest.mark.parametrize("level, delta", [("writer", 1e-2), ("drawing", 1e-3)])

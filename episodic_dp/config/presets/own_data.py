@@ -13,9 +13,9 @@ Commands:
 With three levels, as in levels=person/class/image, a step samples people by
 Poisson sampling, and each person is a task of `way` of their classes. This form
 has the best guarantees. By default a prototypical network trains the scales and
-shifts of the public start `glyphs`, made for grey images; with width=8 or
-start=none it starts with random weights. A person with too few classes or
-images for a task contributes nothing.
+shifts of a public start, `glyphs` for grey images and `scenes` for colour; with
+width=8 or start=none it starts with random weights. A person with too few
+classes or images for a task contributes nothing.
 
 With two levels a step samples classes and cuts them into tasks, and the
 gradient of a task is clipped.
@@ -45,9 +45,9 @@ or the names of the labels, then a name for the images), classes (the level that
 is classified: the one above the images, or the first), private (1), way (5),
 shot (1), query (1), tasks (4: of a step, with two levels or classes on top),
 rate (0.5: share of the people that a step samples, with three levels), start
-(the public weights: glyphs with three levels and no width or network, otherwise
-none), network (the network to train: conv4, or features for embeddings, conv1d
-for series, mlp),
+(the public weights: glyphs or scenes with three levels and no width or network,
+otherwise none), network (the network to train: conv4, or features for
+embeddings, conv1d for series, mlp),
 noise_multiplier (1.0; --epsilon computes it), width (0: 32 with a start, 8
 without), inner_steps (1), steps (60). δ is the largest power of ten below 1 /
 (10 N), for N units of --config.privacy_unit.
@@ -90,7 +90,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
   if "classes" in episode:
     c.privacy_unit = levels[1]
   chosen = arg.width or arg.network
-  start = arg.start or ("glyphs" if by_person and not chosen else "none")
+  start = arg.start or ("auto" if by_person and not chosen else "none")
   c.model.name, c.model.width = arg.network or "conv4", arg.width or 8
   if start != "none":
     c.model.start, c.model.trained = start, "scale_shift"

@@ -102,6 +102,13 @@ def survey(data_dir: originals.Path | None, options: Options) -> Survey:
   )
 
 
+def channels(found: Survey, options: Options) -> int:
+  """Return the channels that images have, or 1 for features."""
+  if options.color is not None:
+    return 3 if options.color else 1
+  return (found.listing.shape or (1,))[-1]
+
+
 def load(
     options: Options,
     where: originals.Where,
