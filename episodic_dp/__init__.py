@@ -41,5 +41,4 @@ def __getattr__(name: str) -> Any:
   raise AttributeError(f"module 'episodic_dp' has no attribute '{name}'")
 
 
-def __dir__() -> list[str]:
-  return sorted(__all__)
+__dir__ = __all__.copy

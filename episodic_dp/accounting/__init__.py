@@ -33,7 +33,4 @@ __all__ = [
     "verify",
 ]
 
-
-def __dir__() -> list[str]:
-  """List the public names."""
-  return sorted(__all__)
+__dir__ = __all__.copy

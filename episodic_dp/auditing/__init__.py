@@ -6,6 +6,4 @@ from episodic_dp.auditing.canaries import worst_case
 
 __all__ = ["many_runs", "measure_epsilon", "worst_case"]
 
-
-def __dir__() -> list[str]:
-  return __all__
+__dir__ = __all__.copy

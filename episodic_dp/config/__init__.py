@@ -8,6 +8,4 @@ from episodic_dp.config.run_config import RunConfig
 
 __all__ = ["RunConfig"]
 
-
-def __dir__() -> list[str]:
-  return __all__
+__dir__ = __all__.copy

@@ -119,5 +119,4 @@ def _module(name: str) -> Any:
   return importlib.import_module(path + ".load" * (name == "own_data"))
 
 
-def __dir__() -> list[str]:
-  return __all__
+__dir__ = __all__.copy

@@ -8,7 +8,4 @@ from episodic_dp.export.predictor import Predictor
 
 __all__ = ["Predictor"]
 
-
-def __dir__() -> list[str]:
-  """List the public names."""
-  return sorted(__all__)
+__dir__ = __all__.copy

@@ -24,6 +24,4 @@ __all__ = [
     "write_weights",
 ]
 
-
-def __dir__() -> list[str]:
-  return sorted(__all__)
+__dir__ = __all__.copy

@@ -46,7 +46,4 @@ __all__ = [
     "validate",
 ]
 
-
-def __dir__() -> list[str]:
-  """List the public names."""
-  return sorted(__all__)
+__dir__ = __all__.copy

@@ -18,6 +18,4 @@ __all__ = [
     "run",
 ]
 
-
-def __dir__() -> list[str]:
-  return sorted(__all__)
+__dir__ = __all__.copy

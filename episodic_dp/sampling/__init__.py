@@ -45,5 +45,4 @@ def __getattr__(name: str) -> Any:
   return getattr(module, name) if name in _MODULES else module
 
 
-def __dir__() -> list[str]:
-  return sorted(__all__)
+__dir__ = __all__.copy
