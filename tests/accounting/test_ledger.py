@@ -5,13 +5,12 @@ import math
 
 import numpy as np
 import pytest
-from scipy import optimize
 
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting import ledger as ledger_lib
 from episodic_dp.accounting import report
-from episodic_dp.accounting.profiles import amplification
+from episodic_dp.accounting.accountants import base
 from episodic_dp.plan import sampler_error
 from tests.accounting import enumerated
 
@@ -59,16 +58,6 @@ def test_equal_steps_are_one_entry_and_cost_what_they_cost_at_once():
   )
 
 
-def gaussian_epsilon(distance, delta):
-  """The exact epsilon of N(distance) against N(0)."""
-
-  def excess(epsilon):
-    value = amplification.hockey_stick(np.asarray([epsilon]), distance)
-    return math.log(value[0]) - math.log(delta)
-
-  return optimize.brentq(excess, 1e-9, 40.0)
-
-
 @pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-10])
 def test_different_phases_compose_as_their_gaussians_do(delta):
   # Nothing is sampled: distances add up in squares.
@@ -76,7 +65,7 @@ def test_different_phases_compose_as_their_gaussians_do(delta):
   for z, steps in ((2.0, 3), (7.0, 20), (0.8, 1)):
     found = found.add(plan.Release(H, FULL, noisy(z)), steps)
     squares += steps / z**2
-  exact = gaussian_epsilon(math.sqrt(squares), delta)
+  exact = base.GaussianCurve(math.sqrt(squares)).epsilon(delta)
   epsilon = found.epsilon("unit", delta)
   assert exact <= epsilon <= 1.003 * exact
 

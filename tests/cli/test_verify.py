@@ -80,11 +80,8 @@ def test_what_does_not_hold_is_told_with_the_file(
   del capsys
 
 
-def test_half_a_file_is_told(written):
+def test_a_file_without_text_is_told(written):
   path = written()
-  path.write_text(path.read_text()[:500])
-  with pytest.raises(plan.PlanError, match="perhaps cut short"):
-    verify.main(None, str(path))
   path.write_bytes(b"\xff\xfe\x00")
   with pytest.raises(plan.PlanError, match="is not JSON"):
     verify.main(None, str(path))

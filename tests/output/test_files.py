@@ -1,8 +1,6 @@
 """A file is the old one or the new one, never half of one."""
 
-import errno
 import json
-import os
 
 import pytest
 
@@ -59,17 +57,6 @@ def test_a_folder_that_is_a_file_is_refused_at_once(tmp_path):
     files.check_folder(tmp_path / "file")
   files.check_folder(tmp_path / "new" / "folder")
   assert not list((tmp_path / "new" / "folder").iterdir())
-
-
-def test_errors_of_the_system_keep_the_old_file(tmp_path):
-  path = tmp_path / "file"
-  path.write_text("before")
-  with pytest.raises(OSError) as caught:
-    with files.replacing(path) as part:
-      part.write_text("half")
-      raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-  assert caught.value.errno == errno.ENOSPC
-  assert path.read_text() == "before" and list(tmp_path.iterdir()) == [path]
 
 
 def test_a_new_folder_is_there_whole_or_not_at_all(tmp_path):

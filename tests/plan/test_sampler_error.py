@@ -195,19 +195,8 @@ def test_counts_that_are_cut_cost_what_is_unmatched(own, n, p, monkeypatch):
   The unit is a child of the family itself (`own`), or lies inside a child: a
   sample with c of the others has masses that follow from the drawn count.
   """
-  monkeypatch.setattr(sampler_error, "BITS", 10)
-  monkeypatch.setattr(sampler_error, "TAIL_BITS", 5)
-  table = sampler_error.binomial_table.__wrapped__
-
-  def drawn(children):
-    found = table(children, p)
-    law = np.zeros(n + 2)
-    law[found.first : found.capacity + 1] = np.diff(
-        [0, *found.thresholds, 2**10]
-    ) / 2**10
-    return law
-
-  whole, fewer = drawn(n), drawn(n - 1)
+  table, whole = coarse_law(monkeypatch, n, p)
+  _, fewer = coarse_law(monkeypatch, n - 1, p)
   with_unit, without = [], []
   for c in range(n):
     in_it = whole[c + 1] * (c + 1) / n
@@ -221,7 +210,7 @@ def test_counts_that_are_cut_cost_what_is_unmatched(own, n, p, monkeypatch):
   ideal = amplification.Amplification(
       () if own else (p,), p if own else 0.4, () if own else (3.0,), 1.5
   )
-  unmatched = sampler_error._unmatched(plan.Poisson(p), n, table(n, p))
+  unmatched = sampler_error._unmatched(plan.Poisson(p), n, table)
   seen = 0.0
   for log_alpha in (0.0, 0.1, 0.5, 1.0, 2.0, 5.0):
     for direction, pairs in (

@@ -6,7 +6,6 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from scipy import optimize
 from scipy import stats
 
 from episodic_dp import plan
@@ -18,29 +17,6 @@ from episodic_dp.accounting.profiles import unit_profile
 from tests.accounting import enumerated
 
 # Trees ------------------------------------------------------------------------
-
-
-def test_best_split_is_the_least_of_a_search():
-  terms = [(0.03, 1.0), (0.2, 2.0)]
-  weight = 0.05
-
-  def split(u):
-    return sum(
-        amplification.weighted(np.log([w]), np.log([k]), d)[0]
-        for w, (k, d) in zip((u, weight - u), terms)
-    )
-
-  found = optimize.minimize_scalar(
-      split, bounds=(1e-12, weight - 1e-12), method="bounded",
-      options={"xatol": 1e-12},
-  )
-  got = amplification.best_split(
-      np.log([weight]), [(np.log([k]), d) for k, d in terms]
-  )[0]
-  assert got == pytest.approx(found.fun, rel=1e-6)
-  assert got <= found.fun * (1 + 1e-9)
-  ends = [split(1e-300), split(weight * (1 - 1e-16))]
-  assert got < min(ends)
 
 
 def test_ragged_profile_is_the_pointwise_maximum():
