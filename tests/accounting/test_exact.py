@@ -85,17 +85,6 @@ def test_two_steps_of_one_poisson_stage_are_composed_to_the_truth():
     assert truth == pytest.approx(bound, rel=1e-3)
 
 
-def test_printed_theorem_is_violated():
-  _, _, drawn = example()
-  truth = exact.divergences(
-      drawn, 2, lambda unit: 1.0 if unit[1] == 4 else -1.0, 0.5, 1.0
-  )["remove"]
-  printed = accounting.theorem3_as_printed(1 / 12, 0.5, 1.0)
-  assert truth == pytest.approx(0.0252759, abs=1e-7)
-  assert printed == pytest.approx(0.00117865, abs=1e-8)
-  assert truth > 20 * printed
-
-
 def test_enumeration_draws_with_the_plan_rates():
   h, p, (drawn, _) = example()
   assert sum(weight for weight, _ in drawn) == pytest.approx(1)

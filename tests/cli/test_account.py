@@ -76,9 +76,3 @@ def test_epsilon_over_delta_is_written_where_asked(call, tmp_path):
     epsilons = data["epsilons"][level]
     assert epsilons[own] == g["epsilon"]
     assert epsilons == sorted(epsilons, reverse=True) and epsilons[-1] < 100
-
-
-def test_no_sentence_is_printed_twice(call):
-  lines = call("account", "--config=cifar_fs").stdout.splitlines()
-  said = [line for line in lines if line.startswith("  - ")]
-  assert said and len(set(said)) == len(said)

@@ -1,16 +1,13 @@
 """Learning without tasks, from a config to measured test tasks."""
 
-import dataclasses
 import json
 
 import jax
-import numpy as np
 import pytest
 
 from episodic_dp import accounting
 from episodic_dp import learners
 from episodic_dp import plan
-from episodic_dp import private
 from episodic_dp import training
 from episodic_dp.analysis import measure
 from episodic_dp.config import build
@@ -72,40 +69,6 @@ def test_its_test_tasks_are_fine_tuned_with_new_heads(trained, splits):
   assert (folder / "learning_curve.png").stat().st_size > 0
 
 
-class _Killed(Exception):
-  pass
-
-
-def test_a_killed_run_ends_with_the_same_bits(trained, tmp_path):
-  _, spec, _ = trained
-
-  class Dying:
-    """Validates at 0 and 2 steps, and takes the process with it at 4."""
-
-    def __init__(self):
-      self.calls = 0
-
-    def score(self, members, tasks):
-      self.calls += 1
-      if self.calls == 3:
-        raise _Killed
-      return spec.evaluator.score(members, tasks)
-
-  with pytest.raises(_Killed):
-    dying = dataclasses.replace(spec, evaluator=Dying())
-    training.train(dying, tmp_path)
-  assert training.checkpoint.Checkpoints(tmp_path).latest() == 2
-  assert training.train(spec, tmp_path).steps == 4
-  like = spec.learner.init(jax.random.key(0))
-  expected, found = (
-      training.checkpoint.Checkpoints(f).restore(4, like)[0]
-      for f in (trained[0], tmp_path)
-  )
-  jax.tree.map(np.testing.assert_array_equal, found, expected)
-  moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), found, like)
-  assert max(jax.tree.leaves(moved)) > 1e-3
-
-
 @pytest.mark.parametrize(
     "changes, sentence",
     [
@@ -152,31 +115,3 @@ def test_a_drawing_has_the_same_guarantee_with_samples_or_tasks_clipped():
     assert list(found) == ["participant", "glyph", "drawing"]
     epsilons.append(found["drawing"].epsilon)
   assert 0.98 * epsilons[0] < epsilons[1] <= epsilons[0]
-
-
-@pytest.mark.slow
-def test_sample_level_training_of_a_convolutional_network():
-  text = "participants=30,rate=0.1,width=2,shot=1,query=1,steps=2"
-  config = glyphs_sample_level.get_config(text)
-  config.data.options.validation_participants = 2
-  config.data.options.test_participants = 2
-  config.evaluation.validation_tasks = 2
-  config = RunConfig.parse(config)
-  splits = build.load_data(config, data_dir=None)
-  spec = build.build(config, splits=splits)
-  parts = (spec.learner, spec.optimizer)
-  step = private.make_meta_step(*parts, spec.train, spec.release)
-  state = private.init(jax.random.key(0), *parts, spec.release.mechanism)
-  before = jax.tree.map(np.array, state.params)
-  for _ in range(2):
-    state, metrics = step(state)
-  assert np.isfinite(metrics["update_norm"])
-  moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), before, state.params)
-  assert np.isfinite(list(jax.tree.leaves(moved))).all()
-  assert min(jax.tree.leaves(moved)) > 0
-  mixing = config.with_changes({"model.norm": "batch"})
-  with pytest.raises(plan.UnsoundPlanError, match="norm='group'"):
-    spec = build.build(mixing, splits=splits)
-    private.make_meta_step(
-        spec.learner, spec.optimizer, spec.train, spec.release
-    )

@@ -16,7 +16,6 @@ import pytest
 
 from episodic_dp import learners
 from episodic_dp.auditing import canaries
-from episodic_dp.learners import heads
 from tests.learners import tiny
 
 MODEL, WAY = tiny.model(), tiny.WAY
@@ -176,15 +175,6 @@ def plain_solve(x, y, weight):
   d, k = x.shape[1], y.shape[1]
   rows = np.concatenate([x, np.sqrt(weight) * np.eye(d)])
   return np.linalg.lstsq(rows, np.concatenate([y, np.zeros((d, k))]))[0]
-
-
-@pytest.mark.parametrize("n,d", [(4, 9), (9, 4), (5, 5)])
-def test_both_forms_solve_the_ridge_regression(n, d):
-  rng = np.random.default_rng(0)
-  x, y = rng.standard_normal((n, d)), rng.standard_normal((n, 3))
-  with jax.enable_x64(True):
-    solution = np.asarray(heads.solve(x, y, 0.3))
-  np.testing.assert_allclose(solution, plain_solve(x, y, 0.3), rtol=1e-9)
 
 
 @pytest.mark.parametrize("features", [2, 8])

@@ -149,19 +149,6 @@ def test_linen_layer_takes_it(settings):
   check_close(layer.apply(variables, images), stock.apply(variables, images))
 
 
-def test_per_task_kernels_need_no_convolution():
-  images, kernel = draw(*SHAPES[0])
-
-  def stand_in(x, k):
-    return convolution.conv_general_dilated(
-        x, k, (1, 1), "SAME", dimension_numbers=DIMENSIONS
-    )
-
-  for form, slow in ((plain, True), (stand_in, False)):
-    text = str(jax.make_jaxpr(jax.vmap(form))(images[None], kernel[None]))
-    assert ("conv_general_dilated" in text) == slow
-
-
 def test_wrong_channels_are_named():
   with pytest.raises(ValueError, match=r"\(2, 5, 7, 1\).*\(3, 3, 2, 4\)"):
     convolution.convolve(jnp.zeros((2, 5, 7, 1)), jnp.zeros((3, 3, 2, 4)))

@@ -98,20 +98,6 @@ def test_who_does_not_answer_keeps_its_state(federation, begun, after):
   assert int(after[1][other].step[place]) == STEPS
 
 
-@pytest.mark.slow  # Compiles a visit besides.
-def test_one_visit_is_that_of_a_round(federation, begun, after):
-  """From the same start a client answers the same, alone or with others."""
-  posterior, states = federation.visit(*begun, [2], _sent(begun))
-  problems.check_close(
-      posterior.factor(2), after[0].factor(2),
-      rtol=1e-4, atol=1e-5,
-  )
-  group, place = _place(federation, 2)
-  assert int(states[group].step[place]) == STEPS
-  assert int(states[group].step.sum()) == STEPS
-  problems.check_close(posterior.factor(0), begun[0].factor(0))
-
-
 def test_the_divergence_is_outside_the_clip():
   """A client whose examples may move nothing still goes to its cavity."""
   prior = tiny_run.learner().prior

@@ -1,11 +1,6 @@
-"""A run of a second: logistic regression of four clients.
-
-As a script, `tiny_run.py WORKDIR ROUNDS [SERVER]` runs in its own process, for
-the tests that kill it.
-"""
+"""A run of a second: logistic regression of four clients."""
 
 import functools
-import sys
 
 import jax.numpy as jnp
 import numpy as np
@@ -71,9 +66,3 @@ def spec(rounds, *, epsilon=None, **changes):
       config={"steps": rounds, "target_epsilon": epsilon},
   )
   return pvi.Spec(**(fields | changes))
-
-
-if __name__ == "__main__":
-  _server = sys.argv[3] if len(sys.argv) > 3 else "synchronous"
-  _result = pvi.run(spec(int(sys.argv[2]), server=_server), sys.argv[1])
-  print(_result.stopped, _result.rounds)

@@ -177,13 +177,6 @@ def test_interval_is_that_of_the_mean():
   assert (found.low, found.high) == pytest.approx((0.625 - half, 0.625 + half))
 
 
-def test_interval_covers_the_truth_as_often_as_it_says():
-  rng = np.random.default_rng(0)
-  draws = rng.binomial(5, 0.7, (2000, 600)) / 5
-  inside = [i.low <= 0.7 <= i.high for i in map(evaluation.interval, draws)]
-  assert 0.935 < np.mean(inside) < 0.965
-
-
 def test_one_task_says_nothing_and_only_accuracies_end_at_one():
   found = evaluation.interval(np.asarray([0.5]))
   assert found.low < 0 and found.high > 1

@@ -77,16 +77,6 @@ def test_every_curve_is_drawn_or_its_absence_is_said(tmp_path, levels):
   assert (middle.min(-1) < 0.3).sum() > 100 or levels
 
 
-def test_a_run_that_took_no_step_has_spent_nothing():
-  result = training.Result(
-      steps=0, planned=3, stopped="time limit", guarantees=_guarantees(),
-      seconds=1,
-  )
-  reported = repr(result)
-  assert "after step 0 of 3" in reported and "nothing spent" in reported
-  assert "after 0 steps" not in reported and "after 3 steps" in reported
-
-
 @pytest.mark.parametrize(
     "after, epsilon, units, words",
     [

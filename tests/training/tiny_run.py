@@ -1,12 +1,7 @@
-"""A run of milliseconds: a linear model on three synthetic classes.
-
-As a script, `tiny_run.py WORKDIR STEPS` trains in its own process, for the
-tests that kill it.
-"""
+"""A run of milliseconds: a linear model on three synthetic classes."""
 
 import dataclasses
 import functools
-import sys
 from unittest import mock
 
 import jax
@@ -20,7 +15,6 @@ from episodic_dp import models
 from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp import training
-from episodic_dp.cli import exit_status
 from episodic_dp.training import reporting
 
 WAY, SHOT, QUERY, SIDE = 3, 1, 2, 4
@@ -145,10 +139,3 @@ def final_params(workdir):
   like = learner().init(jax.random.key(0))
   step = checkpoints.latest()
   return checkpoints.restore(step, like)[0], step
-
-
-if __name__ == "__main__":
-  this_spec = spec(int(sys.argv[2]))
-  outcome = training.train(this_spec, sys.argv[1])
-  print(outcome)
-  sys.exit(exit_status.of(outcome.stopped))
