@@ -101,7 +101,7 @@ def test_a_finished_run_is_left_as_it_is_and_keeps_its_score(whole):
   assert again.stopped == "done" and str(again.score) == str(first.score)
   assert (folder / metrics.FILE).read_bytes() == before
   fewer = tiny_run.spec(STEPS - 1, diagnostics=True)
-  with pytest.raises(training.RunError, match="has done 13 steps already"):
+  with pytest.raises(training.RunError, match="has already done 13 steps"):
     tiny_run.train(fewer, folder, resume="fork")
   assert (folder / metrics.FILE).read_bytes() == before
 
