@@ -286,24 +286,6 @@ def test_the_counterexample():
   assert declared == pytest.approx(bound, rel=1e-6)
 
 
-def test_the_assumption_is_gone_where_the_units_are_declared():
-  labels = {"class": np.asarray(list("ABBBB"))}
-  stages = (plan.Poisson(0.5), plan.All())
-  for units, there in ((None, True), (["A", "B"], False)):
-    release = plan.Release(
-        plan.Hierarchy.from_labels(labels, units=units),
-        plan.SamplingPlan(stages),
-        plan.Mechanism(clip_unit="class", noise_multiplier=2.0),
-    )
-    for level in ("class", "example"):
-      lines = accounting.guarantee(
-          release, steps=1, delta=1e-5, level=level
-      ).assumptions
-      said = any("stays when a unit is emptied" in line for line in lines)
-      # Without a class the list of classes is shorter, declared or not.
-      assert said == (there and level == "example")
-
-
 STAGES = (plan.FixedSize(1), plan.FixedSize(2), plan.Poisson(0.4), plan.All())
 
 

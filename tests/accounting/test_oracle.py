@@ -103,20 +103,3 @@ def test_extreme_parameters(outer_rates, rate, outer, own, z, direction):
   ]
   compared = sum(check(kind, u, direction) for u in losses)
   assert compared >= 2
-
-
-@pytest.mark.parametrize("direction", amplification.DIRECTIONS)
-def test_random_parameters(direction):
-  rng = np.random.default_rng(20)
-  compared = 0
-  for _ in range(60):
-    stages = rng.integers(0, 3)
-    rates = 10.0 ** -rng.uniform(0, 4, stages + 1)
-    distances = 10.0 ** rng.uniform(-3, 1, stages + 1)
-    kind = amplification.Amplification(
-        tuple(rates[1:].tolist()), float(rates[0]),
-        tuple(distances[1:].tolist()), float(distances[0]),
-    )
-    log_alpha = distances[0] * 10.0 ** rng.uniform(-6, 1.2)
-    compared += check(kind, float(log_alpha), direction)
-  assert compared >= 25

@@ -109,21 +109,12 @@ def test_other_data_under_the_same_key_are_refused(tmp_path, federation):
 
 
 def test_every_client_stops_before_its_budget_would_be_passed(
-    tmp_path, federation, capsys
+    tmp_path, federation
 ):
   epsilon = 4.0
   spec = tiny_run.spec(50, epsilon=epsilon)
   result = pvi.run(spec, tmp_path, federation=federation)
   assert result.stopped == "budget"
-  # A log says how far it is, of the rounds that the budgets allow.
-  rounds = result.rounds
-  (first, *_, last) = [
-      line for line in capsys.readouterr().err.splitlines()
-      if line.startswith("round ")
-  ]
-  assert first.startswith(f"round 1 of {rounds}: epsilon≤")
-  assert last.startswith(f"round {rounds} of {rounds}: epsilon≤")
-  assert "accuracy " in last
   for client, visits in enumerate(result.visits):
     release, delta = spec.releases[client], spec.deltas[client]
 

@@ -106,17 +106,6 @@ def test_a_finished_run_is_left_as_it_is_and_keeps_its_score(whole):
   assert (folder / metrics.FILE).read_bytes() == before
 
 
-def test_a_result_is_shown_with_every_level(whole):
-  result = whole[2]
-  text = repr(result)
-  assert text.startswith(f"done: {STEPS} steps ")
-  assert f"validation accuracy {result.score}; untrained" in text
-  assert all(f"  {level} " in text for level in result.guarantees)
-  # The seed of this run is known: that is said wherever epsilon is.
-  (caveat,) = {g.caveat for g in result.guarantees.values()}
-  assert caveat and caveat in text
-
-
 @pytest.mark.parametrize("name", ["learning_curve.png", "epsilon_curve.png"])
 def test_pictures_show_something(whole, name):
   pixels = image_lib.imread(whole[0] / name)[..., :3]

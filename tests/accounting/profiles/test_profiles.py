@@ -274,12 +274,3 @@ def test_chords_are_above_and_near(name, direction):
     assert (found >= exact * (1 - 1e-12)).all()
     some = exact > least
     assert (found[some] <= exact[some] * (1 + share)).all()
-
-
-def test_quick_profiles_are_computed_as_they_are():
-  units = kinds_of(2)
-  x = np.linspace(-3, 3, 100)
-  np.testing.assert_array_equal(
-      unit_profile.bounded_excess(units, x, "add", 1e-30),
-      unit_profile.excess(units, x, "add"),
-  )

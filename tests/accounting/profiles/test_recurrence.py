@@ -1,6 +1,5 @@
 """Records that recur across the tasks of a step."""
 
-import math
 
 import mpmath
 import numpy as np
@@ -34,20 +33,6 @@ def at(unit, epsilon, direction):
 
 
 # Values -----------------------------------------------------------------------
-
-
-def test_revealed_average_and_not_the_marginal():
-  """One task of five among fifty classes, one image of two, z = 1."""
-  revealed = kind(places=1, place_rate=0.1, rate=0.5, distance=2.0)
-  marginal = kind(places=1, place_rate=1.0, rate=0.05, distance=2.0)
-  # The worst case: without the class's task the output is where it is with
-  # the image, and the class without the image lies opposite.
-  larger = (np.asarray([1.0, -1.0]), np.asarray([0.9 + 0.05, 0.05]))
-  smaller = (np.asarray([1.0, -1.0]), np.asarray([0.9, 0.1]))
-  truth = exact.hockey_stick(smaller, larger, math.exp(0.1), 1.0)
-  assert truth == pytest.approx(0.0211, abs=5e-5)
-  assert at(revealed, 0.1, "add") == pytest.approx(0.0290, abs=5e-5)
-  assert at(marginal, 0.1, "add") < 1e-30 < truth
 
 
 @pytest.mark.parametrize("direction", BOTH)
