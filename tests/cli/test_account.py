@@ -33,19 +33,6 @@ def test_table_shows_every_number_and_assumption(make_run):
       assert sentence in text
 
 
-def test_copies_say_why_levels_have_none(make_run):
-  c = make_run(
-      hierarchy=dict(
-          sizes=(4000, 8, 5), levels=("task", "class", "image"), copies=True
-      )
-  )
-  result = costs.account(c)
-  assert list(result["guarantees"]) == ["task"]
-  assert set(result["no_guarantee"]) == {"class", "image"}
-  text = costs.table(result)
-  assert "image: no guarantee" in text and "same record" in text
-
-
 def test_json_of_a_shipped_config(call):
   done = call(
       "account", "--config=omniglot", "--format=json", "--config.steps=20"

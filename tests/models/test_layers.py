@@ -22,19 +22,6 @@ def draw(channels=6, space=(4, 5)):
   )
 
 
-@pytest.mark.parametrize("space", [(), (7,), (4, 5)])
-def test_batch_norm_equals_linen(space):
-  x, scale, bias = draw(space=space)
-  stock = nn.BatchNorm(use_running_average=False)
-  variables = {
-      "params": {"scale": scale, "bias": bias},
-      "batch_stats": {"mean": jnp.zeros(6), "var": jnp.ones(6)},
-  }
-  expected, _ = stock.apply(variables, x, mutable=["batch_stats"])
-  actual = networks.batch_norm(x, scale, bias)
-  np.testing.assert_allclose(actual, expected, atol=2e-5)
-
-
 @pytest.mark.parametrize(
     "channels,groups,space",
     [(5, 1, (4, 5)), (6, 2, (3,)), (16, 8, (4, 5)), (16, 8, (7,)), (16, 8, ())],

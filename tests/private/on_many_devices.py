@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
@@ -24,6 +25,7 @@ from episodic_dp import training
 from episodic_dp.data import dataset as dataset_lib
 from episodic_dp.private import step as step_lib
 from tests import task_sums
+from tests.auditing import planted_on_devices
 from tests.task_sums import flat
 
 WAY, SIDE, PARTICIPANTS = 3, 4, 14
@@ -214,21 +216,9 @@ def one_step_sum(mesh, clip_norm=1.0):
 
 def without_the_locks():
   """The same sum where the cast of the parameters is left out."""
-  varying, shard_map = step_lib.varying, jax.shard_map
-
-  def only_totals(tree):
-    if isinstance(tree, step_lib.Totals):
-      return varying(tree)
-    return tree
-
-  def checked(function, **options):
-    return shard_map(function, **options | {"check_vma": True})
-
-  step_lib.varying, jax.shard_map = only_totals, checked
-  try:
+  with pytest.MonkeyPatch.context() as patch:
+    planted_on_devices.remove_the_locks(patch)
     return one_step_sum(training.make_mesh(8))
-  finally:
-    step_lib.varying, jax.shard_map = varying, shard_map
 
 
 def main():
