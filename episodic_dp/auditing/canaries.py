@@ -29,7 +29,6 @@ from episodic_dp import plan as plan_lib
 
 
 def _mean_output(outputs: jax.Array, labels: jax.Array) -> jax.Array:
-  del labels
   return outputs.mean()
 
 
@@ -59,7 +58,6 @@ class LinearLearner(learners.MAML):
       self, params: Any, support: Any, query_images: jax.Array
   ) -> jax.Array:
     """Return arbitrary outputs, even without a support set."""
-    del support
     return self.logits(params, query_images)
 
 
@@ -69,7 +67,6 @@ def linear_learner(release: plan_lib.Release, size: int = 1) -> LinearLearner:
   way = 1 if episode is None else episode.way
 
   def init(key: jax.Array) -> jax.Array:
-    del key
     return jnp.zeros(size)
 
   def outputs(params: jax.Array, images: jax.Array) -> jax.Array:

@@ -51,7 +51,6 @@ def main(values: flags.FlagValues, path: str = "") -> None:
     PlanError: the file is not a statement, or does not hold; one sentence.
     OSError: the file cannot be read.
   """
-  del values
   if not path:
     app.fail(
         "give one privacy statement, such as episodic-dp verify"

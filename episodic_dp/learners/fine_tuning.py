@@ -14,14 +14,11 @@ import optax
 
 from episodic_dp.learners import descent
 from episodic_dp.learners import learner
-from episodic_dp.models import model as model_lib
 from episodic_dp.models import parts
 
-Params = Any
 
-
-@dataclasses.dataclass(frozen=True)
-class FineTuning(learner.Learner):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuning(learner.TaskLearner):
   """Train on a test task's support set; for evaluation, not meta-trained.
 
   Attributes:
@@ -35,22 +32,19 @@ class FineTuning(learner.Learner):
     task_loss: see `Learner`.
   """
 
-  model: model_lib.Model
-  _: dataclasses.KW_ONLY
   inner_steps: int = 30
   optimizer: optax.GradientTransformation = optax.sgd(0.1)
   body: bool = True
   fresh_head: bool = True
   head: str = "head"
-  task_loss: learner.TaskLoss = learner.cross_entropy
 
   def adapt(
       self,
-      params: Params,
+      params: learner.Params,
       support: Any,
       *,
       inner_gradient: descent.InnerGradient = jax.grad,
-  ) -> Params:
+  ) -> learner.Params:
     """Return the parameters after `inner_steps` steps; see `Learner`.
 
     Args:
@@ -68,7 +62,6 @@ class FineTuning(learner.Learner):
       moving, still = parts.split(params, parts.head(params, self.head))
 
     def inner_loss(moving, examples, i):
-      del i
       return self.adapted_loss(parts.merge(moving, still), examples)
 
     gradient = inner_gradient(inner_loss)
@@ -84,7 +77,7 @@ class FineTuning(learner.Learner):
     (moving, _), _ = lax.scan(step, start, jnp.arange(self.inner_steps))
     return parts.merge(moving, still)
 
-  def with_fresh_head(self, params: Params) -> Params:
+  def with_fresh_head(self, params: learner.Params) -> learner.Params:
     """Return the parameters with a head of zeros, of this network's shape.
 
     Raises:

@@ -14,7 +14,6 @@ import jax.scipy.linalg
 from episodic_dp import _validate
 from episodic_dp.learners import descent
 from episodic_dp.learners import learner
-from episodic_dp.models import model as model_lib
 
 
 class Adapted(NamedTuple):
@@ -30,8 +29,8 @@ class Adapted(NamedTuple):
   head: jax.Array
 
 
-@dataclasses.dataclass(frozen=True)
-class ProtoNet(learner.Learner):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProtoNet(learner.TaskLearner):
   """Prototypical networks: distances to the means of the classes.
 
   Snell, Swersky and Zemel, "Prototypical Networks for Few-shot Learning" (NIPS
@@ -51,11 +50,8 @@ class ProtoNet(learner.Learner):
     task_loss: see `Learner`.
   """
 
-  model: model_lib.Model
-  _: dataclasses.KW_ONLY
   way: int
   scale: float = 1.0
-  task_loss: learner.TaskLoss = learner.cross_entropy
 
   def __post_init__(self) -> None:
     super().__post_init__()
@@ -70,7 +66,6 @@ class ProtoNet(learner.Learner):
       inner_gradient: descent.InnerGradient = jax.grad,
   ) -> Adapted:
     """Compute the prototypes (eq. 1); zero for a class without examples."""
-    del inner_gradient
     embedded = self.model.in_pass(0).apply(params, support.images)
     members = jax.nn.one_hot(
         support.labels, self.way, dtype=embedded.dtype
@@ -109,8 +104,8 @@ def solve(x: jax.Array, y: jax.Array, ridge: jax.Array) -> jax.Array:
   return jax.scipy.linalg.cho_solve(factor, x.T @ y)
 
 
-@dataclasses.dataclass(frozen=True)
-class RidgeHead(learner.Learner):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RidgeHead(learner.TaskLearner):
   """R2D2: ridge regression from support embeddings to one-hot labels.
 
   Bertinetto, Henriques, Torr and Vedaldi, "Meta-learning with differentiable
@@ -130,12 +125,9 @@ class RidgeHead(learner.Learner):
     task_loss: see `Learner`.
   """
 
-  model: model_lib.Model
-  _: dataclasses.KW_ONLY
   way: int
   ridge: float = 1.0
   scale: float = 10.0
-  task_loss: learner.TaskLoss = learner.cross_entropy
 
   def __post_init__(self) -> None:
     super().__post_init__()
@@ -159,7 +151,6 @@ class RidgeHead(learner.Learner):
       inner_gradient: descent.InnerGradient = jax.grad,
   ) -> Adapted:
     """Solve the regression on the support set."""
-    del inner_gradient
     model = self.model.in_pass(0)
     embedded = model.apply(params["model"], support.images)
     targets = jax.nn.one_hot(

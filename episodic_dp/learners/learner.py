@@ -157,7 +157,6 @@ class Learner(abc.ABC):
 
     Most learners are the same in all steps.
     """
-    del step
     return self
 
   def at_task(self, key: jax.Array) -> "Learner":
@@ -185,6 +184,20 @@ class Learner(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
+class TaskLearner(Learner):
+  """The fields of every learner that adapts to tasks.
+
+  Attributes:
+    model: the network.
+    task_loss: see `Learner`.
+  """
+
+  model: model_lib.Model
+  _: dataclasses.KW_ONLY
+  task_loss: TaskLoss = cross_entropy
+
+
+@dataclasses.dataclass(frozen=True)
 class Supervised(Learner):
   """A network that is trained without tasks, by cross entropy of its logits.
 
@@ -209,5 +222,4 @@ class Supervised(Learner):
       inner_gradient: descent.InnerGradient = jax.grad,
   ) -> Params:
     """Return the parameters unchanged."""
-    del support, inner_gradient
     return params

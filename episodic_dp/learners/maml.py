@@ -18,10 +18,8 @@ import jax.numpy as jnp
 from episodic_dp import _validate
 from episodic_dp.learners import descent
 from episodic_dp.learners import learner
-from episodic_dp.models import model as model_lib
 from episodic_dp.models import parts
 
-Params = Any
 _EPOCHS = 10  # Stages in which the weights move, as in the authors' code.
 
 
@@ -51,8 +49,8 @@ def annealed(
   return weights
 
 
-@dataclasses.dataclass(frozen=True)
-class MAML(learner.Learner):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MAML(learner.TaskLearner):
   """Model-agnostic meta-learning, with the parts of MAML++ as options.
 
   The meta-parameters are the network's. With `per_step_norm` its norm
@@ -80,12 +78,9 @@ class MAML(learner.Learner):
       loss only.
   """
 
-  model: model_lib.Model
-  _: dataclasses.KW_ONLY
   inner_steps: int = 5
   inner_rate: float = 0.1
   order: learner.Order = "second"
-  task_loss: learner.TaskLoss = learner.cross_entropy
   learned_rates: bool = False
   per_step_norm: bool = False
   loss_weights: Any = None
@@ -96,7 +91,7 @@ class MAML(learner.Learner):
     _validate.positive("inner_rate", self.inner_rate)
     _validate.one_of("order", self.order, ("first", "second"))
 
-  def init(self, key: jax.Array) -> Params:
+  def init(self, key: jax.Array) -> learner.Params:
     """Return the initial parameters, and the rates where learned."""
     weights = self.model.init(key)
     if self.per_step_norm:
@@ -112,15 +107,15 @@ class MAML(learner.Learner):
 
   def adapt(
       self,
-      params: Params,
+      params: learner.Params,
       support: Any,
       *,
       inner_gradient: descent.InnerGradient = jax.grad,
-  ) -> Params:
+  ) -> learner.Params:
     """Return the parameters after `inner_steps` steps; see `Learner`."""
     return self._descend(params, support, inner_gradient)[0]
 
-  def loss(self, params: Params, episode: Any) -> jax.Array:
+  def loss(self, params: learner.Params, episode: Any) -> jax.Array:
     """Compute the query loss after adapting to the support set.
 
     With `loss_weights` it is the weighted sum of the losses after each step.
@@ -174,22 +169,22 @@ class MAML(learner.Learner):
 
   # Overridden by ANIL and MetaSGD.
 
-  def _moves(self, weights: Params) -> parts.Mask:
+  def _moves(self, weights: learner.Params) -> parts.Mask:
     """Return the mask of the parameters that inner steps change."""
     return jax.tree.map(
         lambda norm: not (norm and self.per_step_norm), parts.norms(weights)
     )
 
-  def _initial_rates(self, moving: Params) -> Params:
+  def _initial_rates(self, moving: learner.Params) -> learner.Params:
     """Return the rates to learn, one entry for each parameter that adapts."""
     return jax.tree.map(
         lambda p: jnp.full(self.inner_steps, self.inner_rate, p.dtype), moving
     )
 
-  def _rates_of_step(self, rates: Params, i: jax.Array | int) -> Params:
+  def _rates_of_step(self, rates: Any, i: jax.Array | int) -> Any:
     return jax.tree.map(lambda r: r[i], rates)
 
-  def _select_norms(self, weights: Params, i: jax.Array | int) -> Params:
+  def _select_norms(self, weights: Any, i: jax.Array | int) -> Any:
     if not self.per_step_norm:
       return weights
     mask = parts.norms(weights)
@@ -248,5 +243,4 @@ class MetaSGD(MAML):
     return jax.tree.map(lambda p: jnp.full_like(p, self.inner_rate), moving)
 
   def _rates_of_step(self, rates: Any, i: jax.Array | int) -> Any:
-    del i
     return rates

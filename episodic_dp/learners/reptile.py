@@ -14,13 +14,10 @@ import jax.numpy as jnp
 from episodic_dp import _validate
 from episodic_dp.learners import descent
 from episodic_dp.learners import learner
-from episodic_dp.models import model as model_lib
-
-Params = Any
 
 
-@dataclasses.dataclass(frozen=True)
-class Reptile(learner.Learner):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reptile(learner.TaskLearner):
   """Clip the task's update instead of a loss gradient.
 
   A task trains from the meta-parameters p for `inner_steps` steps on all of its
@@ -37,11 +34,8 @@ class Reptile(learner.Learner):
     task_loss: see `Learner`.
   """
 
-  model: model_lib.Model
-  _: dataclasses.KW_ONLY
   inner_steps: int = 5
   inner_rate: float = 0.1
-  task_loss: learner.TaskLoss = learner.cross_entropy
 
   order = "first"  # No gradient flows through the inner steps.
 
@@ -52,11 +46,11 @@ class Reptile(learner.Learner):
 
   def adapt(
       self,
-      params: Params,
+      params: learner.Params,
       support: Any,
       *,
       inner_gradient: descent.InnerGradient = jax.grad,
-  ) -> Params:
+  ) -> learner.Params:
     """Return the parameters after `inner_steps` steps; see `Learner`."""
 
     def inner_loss(params, examples, i):
@@ -73,8 +67,8 @@ class Reptile(learner.Learner):
     return adapted
 
   def meta_gradient(
-      self, params: Params, episode: Any
-  ) -> tuple[jax.Array, Params]:
+      self, params: learner.Params, episode: Any
+  ) -> tuple[jax.Array, learner.Params]:
     """Return (`loss`, the direction (p - p') / inner_rate, like params)."""
     examples = jax.tree.map(
         lambda *both: jnp.concatenate(both), episode.support, episode.query

@@ -282,7 +282,6 @@ def _library_correlate(images, slope, window):
 
   @correlated.def_vmap
   def batch(size, batched, images, slope):
-    del size
     in_axes = [0 if one else None for one in batched]
     patched = functools.partial(_patch_correlate, window=window)
     return jax.vmap(patched, in_axes)(images, slope), True

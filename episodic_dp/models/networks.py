@@ -278,7 +278,15 @@ class Features(nn.Module):
     return head(self.way, x * scale / math.sqrt(size))
 
 
-class Conv4(nn.Module):
+class _Convolutional(nn.Module):
+  """The fields of the convolutional networks; see `Conv4`."""
+
+  way: int | None
+  width: int = 64
+  norm: Norm = "batch"
+
+
+class Conv4(_Convolutional):
   """Four convolutional blocks and a linear head.
 
   Blocks of 3x3 convolution, norm, LeakyReLU 0.01 and 2x2 max-pool: Vinyals et
@@ -295,10 +303,6 @@ class Conv4(nn.Module):
       example separately.
   """
 
-  way: int | None
-  width: int = 64
-  norm: Norm = "batch"
-
   @nn.compact
   def __call__(self, images: jax.Array) -> jax.Array:
     """Map images [n, H, W, C] to logits [n, way], or features [n, d]."""
@@ -311,7 +315,7 @@ class Conv4(nn.Module):
     return head(self.way, x.reshape(x.shape[0], -1))
 
 
-class Conv1D(nn.Module):
+class Conv1D(_Convolutional):
   """Four blocks of convolution over 5 steps, norm, LeakyReLU and max-pool 2.
 
   Convolutions along time, norms and the mean over time before a linear head:
@@ -324,10 +328,6 @@ class Conv1D(nn.Module):
     width: channels of every block.
     norm: see `Conv4`.
   """
-
-  way: int | None
-  width: int = 64
-  norm: Norm = "batch"
 
   @nn.compact
   def __call__(self, series: jax.Array) -> jax.Array:
@@ -364,7 +364,7 @@ class Residual(nn.Module):
     return nn.leaky_relu(max_pool(x + shortcut), _RESIDUAL_SLOPE)
 
 
-class ResNet12(nn.Module):
+class ResNet12(_Convolutional):
   """Four residual blocks, the mean over space, and a linear head.
 
   Oreshkin, Rodriguez and Lacoste, "TADAM" (NeurIPS 2018), with the channels and
@@ -378,10 +378,6 @@ class ResNet12(nn.Module):
       many (64, 160, 320 and 640 in the literature).
     norm: see `Conv4`.
   """
-
-  way: int | None
-  width: int = 64
-  norm: Norm = "batch"
 
   @nn.compact
   def __call__(self, images: jax.Array) -> jax.Array:

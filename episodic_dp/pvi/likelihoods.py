@@ -78,7 +78,6 @@ class LinearRegression:
       self, examples: Examples, start: Any, cavity: gaussian.Full
   ) -> tuple[Examples, gaussian.Full]:
     """Visit a client (see `servers`): the exact maximum of eq. 2.20."""
-    del start
     return examples, gaussian.product(cavity, self.exact(examples))
 
 
@@ -170,7 +169,6 @@ class VariationalLearner(learners.Learner):
 
   def init(self, key: jax.Array) -> Params:
     """Return the prior."""
-    del key
     return to_params(self.prior)
 
   def adapt(
@@ -181,7 +179,6 @@ class VariationalLearner(learners.Learner):
       inner_gradient: descent.InnerGradient = jax.grad,
   ) -> Params:
     """Return the parameters unchanged."""
-    del support, inner_gradient
     return params
 
   def adapted_loss(self, adapted: Params, examples: Any) -> jax.Array:

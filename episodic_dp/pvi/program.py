@@ -163,7 +163,6 @@ class Inference:
       self, state: Held, params: Any, rest: Any, key: jax.Array
   ) -> Held:
     """See `training.Program`."""
-    del state
     states = tuple(
         private.State(**(fields | {"key": new.key}))
         for fields, new in zip(rest["clients"], self._federation.begin(key))
