@@ -67,8 +67,16 @@ def audit(
       skipped[name] = str(e)
   # The bounds of all levels hold together.
   each = 1 - (1 - confidence) / len(audited)
+  most = bounds.most_epsilon(runs, delta, each)
   for name, (_, claims) in audited.items():
-    _check_runs(name, claims[steps].epsilon, runs, delta, each)
+    claim = claims[steps].epsilon
+    if most <= claim:
+      raise ValueError(
+          f"--runs={runs} can show at most epsilon {most:.3g} at"
+          f" delta={delta:g}, but level '{name}' claims"
+          f" {report.rounded_up(claim)}, so this audit could not fail: use more"
+          " --runs, fewer --steps or more noise"
+      )
   rows = []
   with (
       phases.phase("attacking"),
@@ -127,19 +135,6 @@ def _grid(plan: plan_lib.SamplingPlan, steps: int) -> list[int]:
       )
   points = np.geomspace(1, steps // unit, _POINTS)
   return sorted({unit * int(round(x)) for x in points})
-
-
-def _check_runs(
-    level: str, claim: float, runs: int, delta: float, confidence: float
-) -> None:
-  """Refuse an audit that could not refute the claim."""
-  most = bounds.most_epsilon(runs, delta, confidence)
-  if most <= claim:
-    raise ValueError(
-        f"--runs={runs} can show at most epsilon {most:.3g} at delta={delta:g},"
-        f" but level '{level}' claims {report.rounded_up(claim)}, so this"
-        " audit could not fail: use more --runs, fewer --steps or more noise"
-    )
 
 
 def measure(

@@ -125,18 +125,3 @@ def define_target() -> None:
       None,
       "The privacy unit; by default config.privacy_unit, or the primary one.",
   )
-
-
-def define_processes() -> None:
-  """Define the number of this process among several, for `devices.join`."""
-  flags.DEFINE_string(
-      "coordinator",
-      None,
-      "HOST:PORT of process 0, or 'auto' if JAX knows the cluster.",
-  )
-  flags.DEFINE_integer(
-      "num_processes", None, "Number of processes that train together.", 1
-  )
-  flags.DEFINE_integer(
-      "process_id", None, "The number of this process, from 0.", 0
-  )

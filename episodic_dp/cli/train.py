@@ -85,7 +85,18 @@ def define_flags() -> None:
       "Spend this epsilon for the privacy unit, over all steps: sets"
       " --config.mechanism.noise_multiplier.",
   )
-  shared_flags.define_processes()
+  # For `devices.join`.
+  flags.DEFINE_string(
+      "coordinator",
+      None,
+      "HOST:PORT of process 0, or 'auto' if JAX knows the cluster.",
+  )
+  flags.DEFINE_integer(
+      "num_processes", None, "Number of processes that train together.", 1
+  )
+  flags.DEFINE_integer(
+      "process_id", None, "The number of this process, from 0.", 0
+  )
 
 
 def main(values: flags.FlagValues) -> None:

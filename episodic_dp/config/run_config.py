@@ -158,7 +158,9 @@ class RunConfig:
     hierarchy = found.release.hierarchy
     units = hierarchy.num_units(hierarchy.level_index(found.level))
     if found.delta is None:
-      found = dataclasses.replace(found, delta=_largest_delta(units))
+      # The largest power of ten below 1 / (10 n): 10**digits is above 10 n.
+      delta = float(f"1e-{len(str(10 * units))}")
+      found = dataclasses.replace(found, delta=delta)
     return found
 
   @classmethod
@@ -303,12 +305,6 @@ class RunConfig:
   def as_json(self) -> dict[str, Any]:
     """Return every field as plain data for JSON; infinity is "inf"."""
     return dict(plain.to_plain(self))
-
-
-def _largest_delta(units: int) -> float:
-  """Return the largest power of ten below 1 / (10 n)."""
-  # 10**digits is above 10 n.
-  return float(f"1e-{len(str(10 * units))}")
 
 
 def as_mapping(config: Source) -> dict[str, Any]:

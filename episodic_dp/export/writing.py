@@ -68,7 +68,11 @@ def write(
       cannot be made; one sentence.
   """
   config = RunConfig.parse(workdir_lib.read_config(workdir))
-  _check_kind(config)
+  if config.way < 2:
+    raise errors.RunError(
+        "the run predicts numbers (way 1), but an exported model classifies:"
+        " export a run with config.episode.way of at least 2"
+    )
   files.check_outside(out, workdir, "--workdir")
   files.check_new_folder(out)
   path = workdir_lib.folder_of(workdir) / reporting.GUARANTEE
@@ -107,15 +111,6 @@ def write(
     )
     folder_lib.seal(place)
   return Exported(found, statement, scores)
-
-
-def _check_kind(config: RunConfig) -> None:
-  """Raise RunError for runs that a folder cannot describe."""
-  if config.way < 2:
-    raise errors.RunError(
-        "the run predicts numbers (way 1), but an exported model classifies:"
-        " export a run with config.episode.way of at least 2"
-    )
 
 
 def _chosen(
