@@ -186,8 +186,7 @@ def draw_tasks(
   Raises:
     PlanError: the participants have too few examples for such tasks.
   """
-  hierarchy, episode = dataset.hierarchy, config.release.plan.episode
-  assert episode is not None  # `check`.
+  hierarchy, episode = dataset.hierarchy, config.release.plan.task_form
   drawn = training.sample_tasks(
       dataset, way=episode.way, shot=episode.shot, query=episode.query,
       classes=episode.classes, count=tasks * hierarchy.num_units(0), seed=seed,

@@ -111,10 +111,9 @@ def filled(config: RunConfig) -> float:
   It follows from the numbers of examples of each person, which are public.
   """
   tree, plan = config.release.hierarchy, config.release.plan
-  episode = plan.episode
   if not plan.allow_short_units or tree.depth != 3 or tree.sizes is not None:
     return 1.0
-  assert episode is not None  # `check`.
+  episode = plan.task_form
   enough = tree.child_counts(2) >= episode.shot + episode.query
   # Classes of each person: those with enough examples, and all.
   able, held = (
@@ -209,8 +208,7 @@ def measure(
   sums_of = clipped_sums(
       learner.at_step(jnp.zeros((), jnp.int32)), clip_norms
   )
-  episode = config.release.plan.episode
-  assert episode is not None  # `check`.
+  episode = config.release.plan.task_form
   size = config.task | dict(shot=episode.shot, query=episode.query)
   draw = functools.partial(training.sample_tasks, public, **size)
   tasks = draw(count=_TASKS, seed=0)
@@ -293,8 +291,7 @@ def more_queries(
     public: tree of the validation split.
   """
   *upper, last = config.release.plan.stages
-  episode = config.release.plan.episode
-  assert episode is not None  # `check`.
+  episode = config.release.plan.task_form
   if episode.form != "unit" or not isinstance(last, plan_lib.FixedSize):
     return {}
   for times in _QUERY_TIMES:

@@ -41,7 +41,7 @@ from episodic_dp import plan as plan_lib
 from episodic_dp import private
 from episodic_dp.auditing import canaries
 from episodic_dp.data import dataset as dataset_lib
-from episodic_dp.plan import validation
+from episodic_dp.private import step as step_lib
 
 _AT_ONCE = 1024  # Runs that share the device's memory.
 _COUNTED = 2**16  # Steps whose sums are counted for the law.
@@ -209,19 +209,8 @@ def _sums(
     return private.init(key, canary.learner, optimizer, release.mechanism)
 
   released = releases(step, initial, steps=steps)
-  count = clip_units(release)
+  count = step_lib.expected_clip_units(release)
   return lambda keys: on_line(released(keys), release.mechanism, count)
-
-
-def clip_units(release: plan_lib.Release) -> float:
-  """Return the public number that a step divides its sum by."""
-  plan = release.plan
-  if plan.episode is None:
-    return validation.examples_per_step(release.hierarchy, plan)
-  tasks = plan_lib.tasks_per_step(release.hierarchy, plan)
-  if release.mechanism.noisy_inner_steps:
-    return tasks * plan.episode.way * plan.episode.query
-  return tasks
 
 
 class Releases(NamedTuple):
@@ -253,7 +242,8 @@ def on_line(
   Args:
     released: the releases of one coordinate.
     mechanism: mechanism of the releases.
-    count: the public number that the sums are divided by (`clip_units`).
+    count: the public number that the sums are divided by
+      (`step.expected_clip_units`).
 
   Returns:
     float64[runs, steps].

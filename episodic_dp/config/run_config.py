@@ -92,7 +92,7 @@ class RunConfig:
     survey: listed own data, or None.
   """
 
-  steps: int
+  steps: plain.Count
   plan: Plan
   mechanism: plan_lib.Mechanism
   delta: plain.Fraction | None = None
@@ -114,13 +114,6 @@ class RunConfig:
   survey: own_data.Survey | None = dataclasses.field(
       default=None, compare=False, repr=False, metadata={"plain": False}
   )
-
-  def __post_init__(self) -> None:
-    if self.steps < 1:
-      raise errors.PlanError(
-          f"config.steps={self.steps}: expected a whole number of at least 1,"
-          " such as --config.steps=1"
-      )
 
   @classmethod
   def parse(

@@ -108,7 +108,6 @@ def calibrate(
         release, steps=steps, target_epsilon=epsilon, **wanted
     )
   tasks = release.plan.episode is not None
-  expected = plan_lib.tasks_per_step if tasks else validation.examples_per_step
   return Calibration(
       solve=solve,
       target_epsilon=epsilon,
@@ -116,7 +115,7 @@ def calibrate(
       noise_multiplier=release.mechanism.noise_multiplier,
       steps=steps,
       drawn="tasks" if tasks else "examples",
-      per_step=expected(release.hierarchy, release.plan),
+      per_step=validation.drawn_per_step(release.hierarchy, release.plan),
       flag=flag,
       **wanted,
   )

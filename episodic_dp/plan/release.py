@@ -92,8 +92,7 @@ class Release:
   @property
   def task_unit(self) -> str:
     """Return the clip unit that is one whole task of the episode."""
-    assert self.plan.episode is not None
-    return self.levels[0] if self.plan.episode.form == "unit" else EPISODE
+    return self.levels[0] if self.plan.task_form.form == "unit" else EPISODE
 
   @property
   def clip_level(self) -> int:
@@ -177,8 +176,7 @@ def _check_clip_unit(release: Release) -> None:
 
 def _check_sample_level(release: Release, task: str) -> None:
   """Check the rules of clipping per example inside adapted tasks."""
-  mechanism, episode = release.mechanism, release.plan.episode
-  assert episode is not None
+  mechanism, episode = release.mechanism, release.plan.task_form
   unit = mechanism.clip_unit
   if not mechanism.noisy_inner_steps:
     raise errors.UnsoundPlanError(

@@ -259,6 +259,12 @@ class SamplingPlan:
         )
 
   @property
+  def task_form(self) -> Episode:
+    """Return the episode of a plan that was checked to have one."""
+    assert self.episode is not None
+    return self.episode
+
+  @property
   def repeats(self) -> tuple[int, ...]:
     """Return (tasks,) if each task samples the whole tree again, else ()."""
     if self.episode is None or self.episode.tasks is None:

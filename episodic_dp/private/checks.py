@@ -250,9 +250,9 @@ def _check_sample_level(
   ):
     if broken:
       raise plan_lib.UnsoundPlanError(reason)
-  episode, stated = release.plan.episode, release.mechanism.inner_steps or 0
-  assert episode is not None  # Only tasks have noisy inner steps.
-  params, task = _shapes(learner, dataset, episode)
+  stated = release.mechanism.inner_steps or 0
+  # Only tasks have noisy inner steps.
+  params, task = _shapes(learner, dataset, release.plan.task_form)
   steps, leaks = _uses_of_support(learner, params, task.support)
   if steps not in (list(range(stated)), ["traced"] * stated):
     raise plan_lib.UnsoundPlanError(

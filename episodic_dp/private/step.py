@@ -136,21 +136,14 @@ class Program:
     """Return the noise multiplier as an argument of a step: NumPy float32."""
     return np.float32(self.release.mechanism.gradient_noise_multiplier)
 
-  @property
-  def expected_tasks(self) -> float:
-    """Return the public number of tasks (or examples) of a step."""
-    hierarchy, plan = self.release.hierarchy, self.release.plan
-    if plan.episode is None:
-      return validation.examples_per_step(hierarchy, plan)
-    return plan_lib.tasks_per_step(hierarchy, plan)
 
-  @property
-  def expected_clip_units(self) -> float:
-    """Return the divisor of the sum: tasks, or their query examples."""
-    episode = self.release.plan.episode
-    if episode is None or not self.release.mechanism.noisy_inner_steps:
-      return self.expected_tasks
-    return self.expected_tasks * episode.way * episode.query
+def expected_clip_units(release: plan_lib.Release) -> float:
+  """Return the public divisor of a sum: tasks, or their query examples."""
+  plan = release.plan
+  drawn = validation.drawn_per_step(release.hierarchy, plan)
+  if plan.episode is None or not release.mechanism.noisy_inner_steps:
+    return drawn
+  return drawn * plan.episode.way * plan.episode.query
 
 
 class Tasks(NamedTuple):
@@ -468,7 +461,9 @@ def finish(
         bounds,
         totals.norms,
         keys.step_key(state.key, keys.COUNT, state.step),
-        program.expected_tasks,
+        validation.drawn_per_step(
+            program.release.hierarchy, program.release.plan
+        ),
         terms=program.compute.noise_terms,
     )
   elif mechanism.clipping == "percentile_window":
@@ -476,7 +471,7 @@ def finish(
     if program.compute.diagnostics:
       metrics["private/clip_norm"] = clip_norm
   mean = jax.tree.map(
-      lambda g, p: (g / program.expected_clip_units).astype(p.dtype),
+      lambda g, p: (g / expected_clip_units(program.release)).astype(p.dtype),
       noised,
       state.params,
   )

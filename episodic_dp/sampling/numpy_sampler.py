@@ -226,8 +226,7 @@ def group_tasks(
     Indices [tasks, way, shot + query], and mask bool[tasks], true for tasks
     that are complete.
   """
-  episode = plan.episode
-  assert episode is not None
+  episode = plan.task_form
   way, held = episode.way, episode.shot + episode.query
   lead = 0 if episode.form == "disjoint" else 1
   end = stages_lib.class_level(hierarchy, plan) + 1

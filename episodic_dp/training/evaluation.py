@@ -139,8 +139,6 @@ def sample_tasks(
   plan, hierarchy = validation.task_plan(
       dataset.hierarchy, way=way, shot=shot, query=query, classes=classes
   )
-  episode = plan.episode
-  assert episode is not None
   backends.ask_for_cores()
   sample_key, label_key = jax.random.split(jax.random.key(seed))
 
@@ -157,7 +155,7 @@ def sample_tasks(
       images=dataset.images,
       rows=np.asarray(rows(jax.random.split(sample_key, count))),
       keys=jax.random.split(label_key, count),
-      episode=episode,
+      episode=plan.task_form,
       targets=dataset.targets,
   )
 

@@ -20,6 +20,7 @@ from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp.auditing import attack
 from episodic_dp.auditing import canaries
+from episodic_dp.private import step as step_lib
 from tests import fake_learner
 
 DELTA = 0.01
@@ -113,7 +114,7 @@ class Audit(NamedTuple):
     run = attack.releases(step, initial, steps=self.steps)
     released = run(jax.random.split(jax.random.key(seed), runs))
     # The sizes, and so the constant, are public and differ between the sides.
-    count = attack.clip_units(self.release(side))
+    count = step_lib.expected_clip_units(self.release(side))
     return released.means.astype(np.float64) * count / self.mechanism.clip_norm
 
   def step(self, side: data.ArrayDataset, **compute: Any):

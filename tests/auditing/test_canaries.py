@@ -10,6 +10,7 @@ from episodic_dp import plan
 from episodic_dp.auditing import attack
 from episodic_dp.auditing import canaries
 from episodic_dp.auditing import populations
+from episodic_dp.private import step as step_lib
 from experiments.targets import audited_plans
 
 F = plan.FixedSize
@@ -103,7 +104,7 @@ def test_scores_are_ratios_of_likelihoods(pass_steps):
 
 def test_a_release_is_read_in_units_of_its_noise():
   release, _ = CASES["dp-sgd"].parts
-  assert attack.clip_units(release) == pytest.approx(4)
+  assert step_lib.expected_clip_units(release) == pytest.approx(4)
   means = np.asarray([[[0.3], [-0.2]]])
   found = attack.on_line(
       attack.Releases(means, np.ones((1, 3, 1))), release.mechanism, 4.0

@@ -135,7 +135,7 @@ def test_changes_are_checked_again():
     "changes, sentence",
     [
         ({"steps": None}, "config.steps"),
-        ({"steps": -3}, "config.steps=-3.*--config.steps=1"),
+        ({"steps": -3}, "config.steps=-3.*at least 1"),
         ({"stpes": 3}, "config.stpes=3: expected no such field, but steps"),
         ({"delta": 2.0}, "config.delta=2.0"),
         ({"delta": math.nan}, "config.delta"),
