@@ -101,7 +101,10 @@ def test_tasks_belong_to_their_participant(shuffled):
       hierarchy=plan.Hierarchy.from_labels(labels, leaf="image"),
   )
   config = types.SimpleNamespace(release=types.SimpleNamespace(
-      plan=types.SimpleNamespace(episode=plan.Episode(way=2, shot=1, query=2))
+      plan=plan.SamplingPlan(
+          (plan.FixedSize(1), plan.FixedSize(2), plan.FixedSize(3)),
+          episode=plan.Episode(way=2, shot=1, query=2),
+      )
   ))
   tasks, owners = membership.draw_tasks(dataset, config, 3, tasks=10, seed=1)
   assert set(owners) == {0, 1, 2} and len(owners) == len(tasks.rows)

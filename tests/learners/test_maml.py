@@ -237,7 +237,7 @@ def test_a_head_is_found_in_haiku_names_and_missed_by_name():
   assert learner._moves(params) == {
       "net/body": False, "net/head": True, "ahead": False
   }
-  with pytest.raises(ValueError, match=r"head 'top'.*\['body', 'head'\]"):
+  with pytest.raises(ValueError, match=r"head='top'.*\['body', 'head'\]"):
     learners.ANIL(tiny.model(), head="top").loss(
         tiny.model().init(jax.random.key(0)), tiny.episode()
     )
