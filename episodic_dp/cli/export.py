@@ -11,6 +11,8 @@ execute nothing in it. A run without a guarantee is exported only with
 --without_guarantee, and its card says so.
 """
 
+from typing import Any
+
 from absl import flags
 
 from episodic_dp.accounting import report
@@ -36,15 +38,20 @@ def define_flags() -> None:
 
 def main(values: flags.FlagValues) -> None:
   """Write the folder, and print its guarantees."""
-  done = writing.write(
+  write(
       values.workdir,
       values.out,
       checkpoint=values.checkpoint,
       without_guarantee=values.without_guarantee,
   )
+
+
+def write(workdir: str, out: str, **choices: Any) -> None:
+  """Call `export.writing.write`, and print the guarantees."""
+  done = writing.write(workdir, out, **choices)
   found = done.description
   print(
-      f"{values.out}: {found.network.name} by {found.learner.name},"
+      f"{out}: {found.network.name} by {found.learner.name},"
       f" steps {', '.join(map(str, found.steps))}"
   )
   guarantees = done.statement["guarantees"]
@@ -59,5 +66,5 @@ def main(values: flags.FlagValues) -> None:
   if done.scores is None:
     print(
         "  not measured on test tasks: for a card with an accuracy run"
-        f" episodic-dp evaluate --workdir={values.workdir}, and export again"
+        f" episodic-dp evaluate --workdir={workdir}, and export again"
     )

@@ -44,6 +44,9 @@ trains them, episodic-dp compare prints their mean, and episodic-dp account
 
 --epsilon=2 computes the noise with which all steps together spend epsilon 2 for
 --config.privacy_unit (by default the primary level), and trains with it.
+
+--export=MODEL also writes the trained model to a new folder, as episodic-dp
+export does for the last checkpoint.
 """
 
 import sys
@@ -53,11 +56,13 @@ from absl import flags
 from episodic_dp import training
 from episodic_dp.cli import devices
 from episodic_dp.cli import exit_status
+from episodic_dp.cli import export
 from episodic_dp.cli import interrupts
 from episodic_dp.cli import shared_flags
 from episodic_dp.config import build
 from episodic_dp.config import RunConfig
 from episodic_dp.config import solving
+from episodic_dp.output import files
 from episodic_dp.output import phases
 from episodic_dp.training import processes
 from episodic_dp.training import stopping
@@ -84,6 +89,9 @@ def define_flags() -> None:
       None,
       "Spend this epsilon for the privacy unit, over all steps: sets"
       " --config.mechanism.noise_multiplier.",
+  )
+  flags.DEFINE_string(
+      "export", None, "New folder of the trained model, for others to load."
   )
   # For `devices.join`.
   flags.DEFINE_string(
@@ -116,6 +124,9 @@ def _train(
   """Train a run; process 0 prints its summary."""
   devices.log_devices()
   config = shared_flags.run_config(values)
+  if values.export is not None:
+    files.check_outside(values.export, values.workdir, "--workdir")
+    files.check_new_folder(values.export)
   if values.epsilon is not None:
     with phases.phase("computing the noise"):
       config, found = solving.spend(config, values.epsilon)
@@ -136,4 +147,6 @@ def _train(
   if processes.first():
     print(result)
     print(f"  results: {values.workdir}", flush=True)
+    if values.export is not None and not exit_status.of(result.stopped):
+      export.write(values.workdir, values.export)
   return result

@@ -98,7 +98,7 @@ def check_outside(
   if pathlib.Path(out).resolve().is_relative_to(pathlib.Path(folder).resolve()):
     raise errors.RunError(
         f"results in {out} would change {flag}={folder}, which is only read:"
-        " choose another --out"
+        " choose another folder"
     )
 
 

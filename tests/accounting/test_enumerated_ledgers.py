@@ -22,7 +22,7 @@ from tests.accounting import random_plans as plans
 from tests.accounting import random_tasks
 from tests.accounting import random_trees
 
-SEED, LEDGERS, QUICK = 40, 2000, 12
+SEED, LEDGERS, QUICK = 40, 500, 12
 MOST_RELEASES = 4
 
 

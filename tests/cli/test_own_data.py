@@ -19,6 +19,7 @@ from episodic_dp.config import RunConfig
 from episodic_dp.config.presets import own_data as preset
 from episodic_dp.data import originals
 from episodic_dp.data.own_data import load as own_data
+from episodic_dp.export import folder
 from tests.data import own_images
 
 QUICK = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}  # To compile.
@@ -99,9 +100,10 @@ def test_trains_evaluates_and_verifies(kind, writers, patients, tmp_path):
   done = run(
       "episodic_dp", "train", *flags, "--config.compute.resident=False",
       "--config.evaluation.validation_tasks=4", f"--data_dir={source}",
-      f"--workdir={work}",
+      f"--workdir={work}", f"--export={tmp_path / 'model'}",
   )
   assert done.returncode == 0, done.stderr
+  assert (tmp_path / "model" / folder.MODEL).exists()
   done = run("episodic_dp", "evaluate", f"--data_dir={source}",
              f"--workdir={work}")
   assert done.returncode == 0, done.stderr
