@@ -112,10 +112,16 @@ def main(values: flags.FlagValues) -> None:
   deadline = None
   if values.time_limit is not None:
     deadline = stopping.deadline(values.time_limit, interrupts.BEGAN)
+  if values.export is not None:
+    files.check_outside(values.export, values.workdir, "--workdir")
+    files.check_new_folder(values.export)
   with devices.leaving():
     devices.join(values.coordinator, values.num_processes, values.process_id)
     result = _train(values, deadline)
-  sys.exit(exit_status.of(result.stopped))
+    status = exit_status.of(result.stopped)
+    if values.export is not None and processes.first() and not status:
+      export.write(values.workdir, values.export)
+  sys.exit(status)
 
 
 def _train(
@@ -124,9 +130,6 @@ def _train(
   """Train a run; process 0 prints its summary."""
   devices.log_devices()
   config = shared_flags.run_config(values)
-  if values.export is not None:
-    files.check_outside(values.export, values.workdir, "--workdir")
-    files.check_new_folder(values.export)
   if values.epsilon is not None:
     with phases.phase("computing the noise"):
       config, found = solving.spend(config, values.epsilon)
@@ -147,6 +150,4 @@ def _train(
   if processes.first():
     print(result)
     print(f"  results: {values.workdir}", flush=True)
-    if values.export is not None and not exit_status.of(result.stopped):
-      export.write(values.workdir, values.export)
   return result
