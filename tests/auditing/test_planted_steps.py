@@ -210,7 +210,7 @@ def test_a_second_order_gradient_of_sample_level_training(monkeypatch):
   second = sound._replace(learner=bent_learner("second"))
   with pytest.raises(plan.PlanError) as error:
     second.step(second.with_record)
-  assert "learner.order is 'second'" in str(error.value)
+  assert "learner.order='second'" in str(error.value)
   monkeypatch.setattr(checks, "check", lambda *settings: None)
   monkeypatch.setattr(
       sample_level, "lax", SimpleNamespace(stop_gradient=lambda tree: tree)
