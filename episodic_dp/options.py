@@ -112,6 +112,8 @@ class Learner:
     ridge: initial regularisation strength of ridge.
     ridge_scale: initial scale of the logits of ridge.
     metric_scale: scale of the squared distances of protonet.
+    rotate_support: whether all images of a training task take turns as the
+      support set, for protonet and ridge.
   """
 
   name: Literal[
@@ -126,6 +128,7 @@ class Learner:
   ridge: float = 1.0
   ridge_scale: float = 10.0
   metric_scale: float = 1.0
+  rotate_support: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

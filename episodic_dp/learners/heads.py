@@ -4,12 +4,14 @@ Neither takes gradient steps: a task costs one evaluation of its support set and
 one of its query set.
 """
 
+import abc
 import dataclasses
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg
+import numpy as np
 
 from episodic_dp import _validate
 from episodic_dp.learners import descent
@@ -30,7 +32,80 @@ class Adapted(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ProtoNet(learner.TaskLearner):
+class _ClosedForm(learner.TaskLearner):
+  """A head that is computed from the embeddings of the support set.
+
+  Attributes:
+    way: the number of classes of a task.
+    rotate_support: whether all images of a training task take turns as the
+      support set, with the others as queries, in one pass of the network. The
+      loss is the mean over the turns.
+  """
+
+  way: int
+  rotate_support: bool = False
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    _validate.count("way", self.way, 2)
+
+  @abc.abstractmethod
+  def _embed(self, params: Any, images: jax.Array) -> jax.Array:
+    """Return the embeddings of images, [n, d]."""
+
+  @abc.abstractmethod
+  def _head(self, params: Any, x: jax.Array, labels: jax.Array) -> jax.Array:
+    """Return the head for support embeddings [n, d]; see `Adapted`."""
+
+  @abc.abstractmethod
+  def _scores(self, params: Any, head: jax.Array, x: jax.Array) -> jax.Array:
+    """Return the logits [n, way] of embeddings [n, d]."""
+
+  def adapt(
+      self,
+      params: Any,
+      support: Any,
+      *,
+      inner_gradient: descent.InnerGradient = jax.grad,
+  ) -> Adapted:
+    """Compute the head of the support set; see `Learner`."""
+    model = self.in_pass(0)
+    embedded = model._embed(params, support.images)
+    return Adapted(params, self._head(params, embedded, support.labels))
+
+  def logits(self, adapted: Adapted, images: jax.Array) -> jax.Array:
+    """Compute logits [n, way] of images [n, H, W, C], after adaptation."""
+    embedded = self._embed(adapted.params, images)
+    return self._scores(adapted.params, adapted.head, embedded)
+
+  def loss(self, params: Any, episode: Any) -> jax.Array:
+    """Compute the query loss, or with `rotate_support` its mean over turns."""
+    if not self.rotate_support:
+      return super().loss(params, episode)
+    # Both sets are class by class, in the same order of classes.
+    support, query = jax.tree.map(
+        lambda a: a.reshape(self.way, -1, *a.shape[1:]), tuple(episode)
+    )
+    shot, labels = support.labels.shape[1], support.labels[:, 0]
+    images = jnp.concatenate([support.images, query.images], axis=1)
+    n = images.shape[1]
+    embedded = self._embed(params, images.reshape(-1, *images.shape[2:]))
+    order = (np.arange(n)[:, None] + np.arange(n)) % n  # [turn, position]
+    turns = embedded.reshape(self.way, n, -1)[:, order]
+
+    def turn(x: jax.Array) -> jax.Array:  # [way, n, d], the support first.
+      first, rest = x[:, :shot], x[:, shot:]
+      head = self._head(
+          params, first.reshape(-1, x.shape[-1]), jnp.repeat(labels, shot)
+      )
+      scores = self._scores(params, head, rest.reshape(-1, x.shape[-1]))
+      return self.task_loss(scores, jnp.repeat(labels, n - shot))
+
+    return jax.vmap(turn, in_axes=1)(turns).mean()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProtoNet(_ClosedForm):
   """Prototypical networks: distances to the means of the classes.
 
   Snell, Swersky and Zemel, "Prototypical Networks for Few-shot Learning" (NIPS
@@ -44,40 +119,34 @@ class ProtoNet(learner.TaskLearner):
     model: the embedding network; its outputs [n, d] are compared
       (`models.conv4(way=None)` has no head).
     way: the number of classes of a task.
+    rotate_support: whether all images of a training task take turns as the
+      support set, with the others as queries, in one pass of the network.
     scale: factor of the squared distances, positive. They grow with the
       embedding; a scale near its inverse dimension keeps the first losses near
       log(way).
     task_loss: see `Learner`.
   """
 
-  way: int
   scale: float = 1.0
 
   def __post_init__(self) -> None:
     super().__post_init__()
-    _validate.count("way", self.way, 2)
     _validate.positive("scale", self.scale)
 
-  def adapt(
-      self,
-      params: Any,
-      support: Any,
-      *,
-      inner_gradient: descent.InnerGradient = jax.grad,
-  ) -> Adapted:
-    """Compute the prototypes (eq. 1); zero for a class without examples."""
-    embedded = self.model.in_pass(0).apply(params, support.images)
-    members = jax.nn.one_hot(
-        support.labels, self.way, dtype=embedded.dtype
-    )
-    counts = jnp.maximum(members.sum(0), 1)
-    return Adapted(params, members.T @ embedded / counts[:, None])
+  def _embed(self, params: Any, images: jax.Array) -> jax.Array:
+    return self.model.apply(params, images)
 
-  def logits(self, adapted: Adapted, images: jax.Array) -> jax.Array:
+  def _head(self, params: Any, x: jax.Array, labels: jax.Array) -> jax.Array:
+    """Compute the prototypes (eq. 1); zero for a class without examples."""
+    del params
+    members = jax.nn.one_hot(labels, self.way, dtype=x.dtype)
+    counts = jnp.maximum(members.sum(0), 1)
+    return members.T @ x / counts[:, None]
+
+  def _scores(self, params: Any, head: jax.Array, x: jax.Array) -> jax.Array:
     """Compute negative scaled distances to prototypes (eq. 2): [n, way]."""
-    embedded = self.model.apply(adapted.params, images)
-    distances = jnp.square(embedded[:, None] - adapted.head).sum(-1)
-    return -self.scale * distances
+    del params
+    return -self.scale * jnp.square(x[:, None] - head).sum(-1)
 
 
 def solve(x: jax.Array, y: jax.Array, ridge: jax.Array) -> jax.Array:
@@ -105,7 +174,7 @@ def solve(x: jax.Array, y: jax.Array, ridge: jax.Array) -> jax.Array:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RidgeHead(learner.TaskLearner):
+class RidgeHead(_ClosedForm):
   """R2D2: ridge regression from support embeddings to one-hot labels.
 
   Bertinetto, Henriques, Torr and Vedaldi, "Meta-learning with differentiable
@@ -120,18 +189,18 @@ class RidgeHead(learner.TaskLearner):
     model: the embedding network; its outputs [n, d] are the regressors
       (`models.conv4(way=None)` has no head).
     way: the number of classes of a task.
+    rotate_support: whether all images of a training task take turns as the
+      support set, with the others as queries, in one pass of the network.
     ridge: the initial ridge, positive.
     scale: the initial scale of the logits, positive.
     task_loss: see `Learner`.
   """
 
-  way: int
   ridge: float = 1.0
   scale: float = 10.0
 
   def __post_init__(self) -> None:
     super().__post_init__()
-    _validate.count("way", self.way, 2)
     _validate.positive("ridge", self.ridge)
     _validate.positive("scale", self.scale)
 
@@ -143,23 +212,14 @@ class RidgeHead(learner.TaskLearner):
         "log_scale": jnp.log(jnp.float32(self.scale)),
     }
 
-  def adapt(
-      self,
-      params: Any,
-      support: Any,
-      *,
-      inner_gradient: descent.InnerGradient = jax.grad,
-  ) -> Adapted:
-    """Solve the regression on the support set."""
-    model = self.model.in_pass(0)
-    embedded = model.apply(params["model"], support.images)
-    targets = jax.nn.one_hot(
-        support.labels, self.way, dtype=embedded.dtype
-    )
-    weights = solve(embedded, targets, jnp.exp(params["log_ridge"]))
-    return Adapted(params, weights)
+  def _embed(self, params: Any, images: jax.Array) -> jax.Array:
+    return self.model.apply(params["model"], images)
 
-  def logits(self, adapted: Adapted, images: jax.Array) -> jax.Array:
+  def _head(self, params: Any, x: jax.Array, labels: jax.Array) -> jax.Array:
+    """Solve the regression on the support set."""
+    targets = jax.nn.one_hot(labels, self.way, dtype=x.dtype)
+    return solve(x, targets, jnp.exp(params["log_ridge"]))
+
+  def _scores(self, params: Any, head: jax.Array, x: jax.Array) -> jax.Array:
     """Compute the scaled outputs of the regression, [n, way]."""
-    embedded = self.model.apply(adapted.params["model"], images)
-    return jnp.exp(adapted.params["log_scale"]) * (embedded @ adapted.head)
+    return jnp.exp(params["log_scale"]) * (x @ head)

@@ -39,11 +39,14 @@ def make_learner(
   classes = way or 0
   if learner.name == options.SUPERVISED:
     return learner_lib.Supervised(model)
+  closed: dict[str, Any] = dict(
+      way=classes, rotate_support=learner.rotate_support
+  )
   if learner.name == "protonet":
-    return heads.ProtoNet(model, way=classes, scale=learner.metric_scale)
+    return heads.ProtoNet(model, **closed, scale=learner.metric_scale)
   if learner.name == "ridge":
     return heads.RidgeHead(
-        model, way=classes, ridge=learner.ridge, scale=learner.ridge_scale
+        model, **closed, ridge=learner.ridge, scale=learner.ridge_scale
     )
   inner: dict[str, Any] = dict(
       inner_steps=learner.inner_steps, inner_rate=learner.inner_rate
