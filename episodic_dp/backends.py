@@ -9,18 +9,21 @@ their plain forms are slow there (`models.convolution`). It computes one task at
 a time, since batched products are slower there than single ones, and compiles
 with few optimisations (docs/decisions/speed.md).
 
-An accelerator ("gpu", "tpu") computes all convolutions as products of patches,
-with XLA's default options. Only wide products keep it busy, so it computes as
-many tasks at a time as fit half of its memory at a GiB a task, and at most 64.
-A step is one program: nothing is launched from Python in between. Its products
-of float32 arrays use operands of fewer bits unless JAX_DEFAULT_MATMUL_PRECISION
-is set, TF32 on a GPU and bfloat16 on a TPU, and are accumulated in float32.
-None of this has been measured on an accelerator yet; docs/clusters.md says what
-the programs show.
+An accelerator ("gpu", "tpu") takes XLA's default options, and computes
+convolutions with a kernel for each task as products of patches. A GPU has a
+fast convolution for a kernel that all tasks share: with it a step of ProtoNet
+takes three quarters of the time. Only wide products keep an accelerator busy,
+so it computes as many tasks at a time as fit half of its memory at a GiB a
+task, and at most 64. A step is one program: nothing is launched from Python in
+between. Its products of float32 arrays use operands of fewer bits unless
+JAX_DEFAULT_MATMUL_PRECISION is set, TF32 on a GPU and bfloat16 on a TPU, and
+are accumulated in float32.
+docs/clusters.md has what was measured on a GPU. No TPU has been measured.
 """
 
 from collections.abc import Callable, Mapping
 import functools
+import math
 import os
 from typing import Any, NamedTuple
 
@@ -35,12 +38,15 @@ class Choices(NamedTuple):
 
   Attributes:
     own_forms: whether a convolution may take a form for a CPU.
+    least_channels: output channels from which JAX's own convolution is faster
+      than a product of patches if all tasks share the kernel.
     microbatch_size: number of tasks that a device computes together.
     compiler_options: XLA's options for programs that a user waits for; None for
       its defaults.
   """
 
   own_forms: bool
+  least_channels: float
   microbatch_size: int
   compiler_options: Mapping[str, Any] | None
 
@@ -65,9 +71,15 @@ def choices() -> Choices:
   """Return the settings for the default backend."""
   if name() == "cpu":
     options = SHORT_LOOPS | {"xla_backend_optimization_level": 1}
-    return Choices(own_forms=True, microbatch_size=1, compiler_options=options)
+    return Choices(
+        own_forms=True,
+        least_channels=17,
+        microbatch_size=1,
+        compiler_options=options,
+    )
   return Choices(
       own_forms=False,
+      least_channels=1 if name() == "gpu" else math.inf,
       microbatch_size=_tasks_at_once(jax.local_devices()[0]),
       compiler_options=None,
   )

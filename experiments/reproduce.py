@@ -36,15 +36,12 @@ trains nothing and reads no data; --out selects another folder.
 """
 
 from collections.abc import Sequence
-import os
 import pathlib
-import platform
 import sys
 import textwrap
 
 from absl import flags
 from absl import logging
-import jax
 
 from episodic_dp import backends
 from episodic_dp import data
@@ -130,12 +127,13 @@ def report(
   )
   if not all(run.generated for run in made.runs(scale)):
     command += " --data_dir=DATA"
+  found = {o.get("device", runs_lib.device()) for o in outcomes.values()}
   stored = {
       **(made.more(outcomes) if made.more else {}),
       "target": target,
       "scale": scale,
       "command": command,
-      "device": device(),
+      "device": ", ".join(sorted(found)),
       "runs": outcomes,
   }
   print(textwrap.fill(results_pages.finding(made, stored), 80))
@@ -144,14 +142,6 @@ def report(
   drawn = results_pages.picture(made, outcomes)
   plotting.save(drawn, folder / f"{target}.png")
   print(f"{target}.json, .md and .png are in {folder}")
-
-
-def device() -> str:
-  """Describe the devices of this process."""
-  found = jax.devices()
-  if found[0].platform == "cpu":
-    return f"{os.cpu_count()} CPU cores ({platform.machine()})"
-  return f"{len(found)} x {found[0].device_kind}"
 
 
 if __name__ == "__main__":

@@ -15,11 +15,13 @@ import importlib
 import json
 import os
 import pathlib
+import platform
 import shlex
 import subprocess
 import time
 from typing import Any
 
+import jax
 import ml_collections
 
 from episodic_dp import _version
@@ -235,12 +237,21 @@ def record(
   """Write the outcome of a finished run, and return it."""
   outcome = {
       "code": [code()],
+      "device": device(),
       **entry,
       "labels": dict(run.labels),
       "command": run.command(),
   }
   files.write_json(pathlib.Path(folder) / run.name / OUTCOME, outcome)
   return outcome
+
+
+def device() -> str:
+  """Describe the devices of this process."""
+  found = jax.devices()
+  if found[0].platform == "cpu":
+    return f"{os.cpu_count()} CPU cores ({platform.machine()})"
+  return f"{len(found)} x {found[0].device_kind}"
 
 
 def load(run: Run, folder: str | os.PathLike) -> dict[str, Any] | None:

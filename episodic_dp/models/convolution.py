@@ -100,8 +100,8 @@ def same(images: jax.Array, kernel: jax.Array) -> jax.Array:
   Returns:
     [n, H, W, Cout].
   """
-  form = _library if _takes_library(kernel.shape[3]) else convolve
-  return form(images, kernel)
+  shared = kernel.shape[3] >= backends.choices().least_channels
+  return (_library if shared else convolve)(images, kernel)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
@@ -118,8 +118,9 @@ def correlate(
   Returns:
     [kh, kw, Cin, Cout].
   """
-  takes_library = _takes_library(slope.shape[3])
-  form = _library_correlate if takes_library else _patch_correlate
+  chosen = backends.choices()
+  in_parts = chosen.own_forms and slope.shape[3] >= chosen.least_channels
+  form = _library_correlate if in_parts else _patch_correlate
   return form(images, slope, window)
 
 
@@ -223,12 +224,7 @@ def conv_general_dilated(
 # axes. docs/decisions/speed.md has the measurements.
 
 _AXES = ("NHWC", "HWIO", "NHWC")
-_MANY = 17  # Output channels from which it is faster than patches.
 _POSITIONS = 1600  # Most positions in one call of a kernel's gradient.
-
-
-def _takes_library(features: int) -> bool:
-  return features >= _MANY and backends.choices().own_forms
 
 
 @jax.custom_batching.custom_vmap

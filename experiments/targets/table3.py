@@ -1,6 +1,7 @@
 """Table 3 of DP-MAML: few-shot accuracy with a guarantee for participants."""
 
 import dataclasses
+import math
 from typing import Any
 
 from episodic_dp import plan as plan_lib
@@ -14,69 +15,48 @@ EPSILON, KEYS = 0.5, 3
 MODELS = ("single", "ensemble", "untrained", "untrained_ensemble")
 
 
-# A network that is trained once a key and tested on some cells: the data set,
-# which is its preset too; classes of a task, and images of a class that test
-# tasks have; who trains, tasks expected of a private step, and its steps;
-# arguments of the preset, and further fields. "plain" has the arguments of the
-# run without privacy that differ, where there is one.
+# A network that is trained once for each key and tested on some cells: the data
+# set, which is its preset too; classes of a task, and images of a class that
+# test tasks have; the public start; who trains, tasks expected of a private
+# step, and its steps; arguments of the preset, and further fields. "plain" has
+# the arguments of the run without privacy that differ.
 _Model = dict[str, Any]
-_AVERAGED = {"optimizer.average": 0.9}
-_COLOURED = _AVERAGED | {
+_OURS: dict[str, Any] = {
+    "learner.name": "protonet",
+    "learner.rotate_support": True,
+    "optimizer.average": 0.9,
+}
+_COLOURED = _OURS | {
     "learner.metric_scale": 0.02,
     "augmentation.flip": True,
     "optimizer.final_rate": 0.001,
 }
-_OURS: dict[str, tuple[_Model, ...]] = {
-    "cpu": (
-        dict(
-            data="omniglot", way=5, shots=(1,), participants=400_000,
-            tasks=1600, steps=500, arguments=dict(width=16),
-            overrides=_AVERAGED,
-            plain=dict(participants=16_000, steps=2000),
-        ),
-        dict(
-            data="omniglot", way=20, shots=(1,), participants=400_000,
-            tasks=800, steps=250, arguments=dict(width=16),
-            overrides=_AVERAGED,
-            plain=dict(participants=16_000, steps=1000, rate=0.002),
-        ),
-        dict(
-            data="cifar_fs", way=5, shots=(1, 5), participants=400_000,
-            tasks=1600, steps=250, arguments=dict(width=32, query=2),
-            overrides=_COLOURED,
-            plain=dict(participants=16_000, steps=1500),
-        ),
-        dict(
-            data="mini_imagenet", way=5, shots=(1, 5), participants=100_000,
-            tasks=1600, steps=125, arguments=dict(width=24, query=2, size=42),
-            overrides=_COLOURED,
-            plain=dict(participants=16_000, steps=1000, rate=0.004),
-        ),
+_MODELS: tuple[_Model, ...] = (
+    dict(
+        data="omniglot", way=5, shots=(1,), start="glyphs",
+        participants=400_000, tasks=3200, steps=125,
+        arguments=dict(way=5, width=32, query=4), overrides=_OURS,
+        plain=dict(rate=0.0004, steps=2500),
     ),
-    "full": (
-        *(
-            dict(
-                data="omniglot", way=way, shots=(1,), participants=400_000,
-                tasks=1600, steps=1000, arguments=dict(width=64, query=4),
-                overrides=_AVERAGED,
-                plain=dict(participants=400_000, rate=0.004, steps=1000),
-            )
-            for way in (5, 20)
-        ),
-        dict(
-            data="cifar_fs", way=5, shots=(1, 5), participants=400_000,
-            tasks=1600, steps=1000, arguments=dict(width=64, query=15),
-            overrides=_COLOURED,
-            plain=dict(participants=400_000, rate=0.004, steps=1000),
-        ),
-        dict(
-            data="mini_imagenet", way=5, shots=(1, 5), participants=100_000,
-            tasks=1600, steps=250, arguments=dict(width=64, query=15),
-            overrides=_COLOURED,
-            plain=dict(participants=100_000, rate=0.016, steps=250),
-        ),
+    dict(
+        data="omniglot", way=20, shots=(1,), start="glyphs",
+        participants=400_000, tasks=3200, steps=62,
+        arguments=dict(way=20, width=32, query=2), overrides=_OURS,
+        plain=dict(rate=0.0004, steps=1250),
     ),
-}
+    dict(
+        data="cifar_fs", way=5, shots=(1, 5), start="scenes",
+        participants=400_000, tasks=3200, steps=125,
+        arguments=dict(width=32, query=6), overrides=_COLOURED,
+        plain=dict(rate=0.0004, steps=2500),
+    ),
+    dict(
+        data="mini_imagenet", way=5, shots=(1, 5), start="scenes",
+        participants=100_000, tasks=3200, steps=62,
+        arguments=dict(width=32, query=6, size=42), overrides=_COLOURED,
+        plain=dict(rate=0.0016, steps=1250),
+    ),
+)
 # The paper's learner, by the kind of its clipping.
 _MAML = {"learner.name": "maml", "optimizer.rate": 0.02}
 _CLIPPING = {
@@ -95,76 +75,90 @@ _CLIPPING = {
         "mechanism.clip_window": 1600,
     },
 }
-_THEIRS: dict[str, dict[str, Any]] = {
-    "cpu": dict(
-        tasks=800, steps=125, keys=1, arguments=dict(width=8, inner_steps=1)
-    ),
-    "full": dict(
-        tasks=1600, steps=250, arguments=dict(width=64, inner_steps=5)
-    ),
-}
 
 
 def models(scale: str) -> list[_Model]:
   """Return our networks, and those with the paper's learner."""
   theirs = [
       dict(
-          data="omniglot", way=5, shots=(1,), participants=400_000,
-          overrides=_MAML | clipping, kind=name, **_THEIRS[scale],
+          data="omniglot", way=5, shots=(1,), participants=400_000, tasks=1600,
+          steps=125, arguments=dict(width=16), overrides=_MAML | clipping,
+          kind=name,
       )
       for name, clipping in _CLIPPING.items()
   ]
-  return [*_OURS[scale], *theirs]
-
-
-def runs(scale: str) -> list[runs_lib.Run]:
-  """Return every key of every model, the first keys first."""
-  if scale == "smoke":
-    run = budgets.run(
-        "glyphs", config="glyphs", tasks=16, steps=2, width=2, epsilon=8,
-        labels=dict(data="glyphs", way=5, shot=1, private=True, key=0),
-        overrides={"learner.name": "protonet", "evaluation.query": 2},
-    )
-    return [dataclasses.replace(run, shots=(2,), controls=True)]
-  return [
-      _run(model, key, private)
-      for key in range(KEYS)
-      for model in models(scale)
-      for private in (True, False)
-      if key < model.get("keys", KEYS) and (private or "plain" in model)
+  found = [*_MODELS, *theirs]
+  if scale == "full":
+    return found
+  return [  # An eighth of the tasks.
+      m | dict(tasks=m["tasks"] // 4, steps=m["steps"] // 2) for m in found
   ]
 
 
-def _run(model: _Model, key: int, private: bool) -> runs_lib.Run:
-  arguments = model["arguments"] | dict(private=int(private))
+def runs(scale: str) -> list[runs_lib.Run]:
+  """Return every key of every model, by what it starts from and spends."""
+  if scale == "smoke":
+    run = budgets.run(
+        "glyphs", config="glyphs", tasks=16, steps=2, width=2, epsilon=8,
+        labels=dict(
+            data="glyphs", way=5, shot=1, private=True, start="random", key=0
+        ),
+        overrides={"learner.name": "protonet", "evaluation.query": 2},
+    )
+    return [dataclasses.replace(run, shots=(2,), controls=True)]
+  found = []
+  for model in models(scale):
+    starts = ("random", model["start"]) if "start" in model else ("random",)
+    spends = [(start, EPSILON) for start in starts]
+    if "kind" not in model:
+      spends += [(start, _published_epsilon(model["data"])) for start in starts]
+      spends += [("random", None)]
+    found += [
+        _run(model, start, epsilon, key)
+        for start, epsilon in spends
+        for key in range(1 if "kind" in model else KEYS)
+    ]
+  return found
+
+
+def _published_epsilon(data: str) -> float:
+  """Return the true epsilon of the published run, rounded down."""
+  return math.floor(10 * published.epsilon(data, poisson=False)) / 10
+
+
+def _run(
+    model: _Model, start: str, epsilon: float | None, key: int
+) -> runs_lib.Run:
+  private = epsilon is not None
+  arguments = model["arguments"] | dict(
+      private=int(private), participants=model["participants"]
+  )
   overrides = {
-      "learner.name": "protonet",
       "seed": key,
       "evaluation.validation_tasks": 300,
       **model["overrides"],
   }
-  if model["data"] == "omniglot":
-    arguments["way"] = model["way"]
+  if start != "random":
+    overrides["model.start"] = start
   if private:
     rate = model["tasks"] / model["participants"]
-    arguments |= dict(
-        participants=model["participants"], rate=rate, steps=model["steps"]
-    )
+    arguments |= dict(rate=rate, steps=model["steps"])
     overrides["mechanism.noise_multiplier"] = budgets.noise_multiplier(
-        rate, model["steps"], EPSILON, budgets.DELTA
+        rate, model["steps"], epsilon, budgets.DELTA
     )
   else:
     arguments |= model["plain"]
   labels: dict[str, Any] = dict(
-      data=model["data"], way=model["way"], shot=1, private=private
+      data=model["data"], way=model["way"], shot=1, private=private,
+      start=start, epsilon=epsilon,
   )
   kind = ""
   if "kind" in model:
     labels["clipping"] = model["kind"]
-    kind = f"maml_{model['kind']}_"
-  form = "private" if private else "plain"
+    kind = f"_maml_{model['kind']}"
+  spent = f"{epsilon:g}" if private else "plain"
   return runs_lib.Run(
-      name=f"{model['data']}_{model['way']}_way_{kind}{form}_{key}",
+      name=f"{model['data']}_{model['way']}_way{kind}_{start}_{spent}_{key}",
       config=model["data"],
       arguments=budgets.text(arguments),
       overrides=overrides | budgets.every(arguments["steps"]),
