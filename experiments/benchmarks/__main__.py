@@ -48,6 +48,11 @@ class Benchmark(NamedTuple):
 
 
 BENCHMARKS = {
+    "accelerator": Benchmark(
+        "steps.accelerator",
+        "the time of a task on one device, by learner, image and batch",
+        repeats=3,
+    ),
     "accounting": Benchmark(
         "accountant_queries.measure",
         "the accountant's time and tightness, compared with dp_accounting's",
@@ -55,8 +60,7 @@ BENCHMARKS = {
     ),
     "meta_step": Benchmark(
         "steps.meta_step",
-        "the meta-step, PyTorch loops and the floor; on an accelerator also"
-        " which microbatch and precision is fastest",
+        "the meta-step, PyTorch loops and the floor",
         repeats=5,
         cores=True,
     ),

@@ -1,6 +1,7 @@
 """Comparisons of steps: clipping and noise, peers, sampling."""
 
 from collections.abc import Callable
+from concurrent import futures
 import dataclasses
 import functools
 import math
@@ -155,7 +156,9 @@ TARGETS = {"a": 2.5, "b": 2.5}  # Times as fast as PyTorch.
 _ON_ONE_H200 = 0.5  # Milliseconds a task of case (b).
 
 
-def make_run(case: Case) -> settings.Run:
+def make_run(
+    case: Case, shape: tuple[int, int, int] = (28, 28, 1)
+) -> settings.Run:
   """Return a run without noise; its update is the mean clipped gradient."""
   run = settings.omniglot(
       inner_steps=case.inner_steps,
@@ -163,6 +166,8 @@ def make_run(case: Case) -> settings.Run:
       query=case.query,
       width=case.width,
       tasks=case.tasks,
+      participants=max(200, case.tasks),
+      shape=shape,
       clip_norm=peers.CLIP,
       noise_multiplier=0.0,
       learner="maml" if case.inner_steps else "protonet",
@@ -212,8 +217,7 @@ def meta_step(options: harness.Options) -> harness.Found:
   with torch in float64. Rounding to float32 may change the maximum of a pool,
   more often for larger inner steps, so the inner steps are small. The floor of
   a task is the number of operations of its plain convolutions divided by the
-  measured rate of a matrix product. On an accelerator (b) is also measured with
-  several numbers of tasks at once and in both precisions of products.
+  measured rate of a matrix product.
   """
   made = SMOKE if options.smoke else CASES
   rate = matmul_gflops(options.smoke)
@@ -237,16 +241,6 @@ def meta_step(options: harness.Options) -> harness.Found:
           harness.ratio(turns["torch"], turns["ours"]),
           at_least=TARGETS.get(name), unit="×",
       ))
-  if jax.default_backend() != "cpu":
-    tuned = _at_once(CASES["b"]._replace(tasks=256), (8, 32, 128), options)
-    cases |= tuned
-    rows += [
-        harness.row(
-            f"a task of case (b), one device, {name}",
-            1e3 * one["seconds"], at_most=_ON_ONE_H200, unit="ms",
-        )
-        for name, one in tuned.items()
-    ]
   return harness.Found(
       settings={"matmul_gflops": rate}, cases=cases, rows=rows, more=more
   )
@@ -276,18 +270,72 @@ def _case_turns(
   return turns, apart
 
 
-def _at_once(
-    case: Case, sizes: tuple[int, ...], options: harness.Options
-) -> dict[str, Any]:
-  """Return name -> times, by microbatch size and precision of products."""
-  run, steps = make_run(case), {}
-  for precision in ("default", "float32"):
-    for size in sizes:
-      with jax.default_matmul_precision(precision):
-        advance = run.advance(microbatch_size=size)
-        harness.wait(advance())  # Traced here, with this precision.
-      steps[f"{size} at once, {precision}"] = advance
-  return harness.summaries(harness.interleaved(steps, options), case.tasks)
+# Learner, tasks at once, precision of products; and what is measured.
+_SMALL, _COLOUR, _LARGE = (28, 28, 1), (32, 32, 3), (84, 84, 3)
+_ON_ACCELERATORS = [
+    *((_SMALL, CASES["b"]._replace(tasks=256), n, "default")
+      for n in (32, 64, 128)),
+    (_SMALL, CASES["b"]._replace(tasks=256), 64, "float32"),
+    (_SMALL, Case(64, 0, 4, 1536), 64, "default"),
+    (_COLOUR, Case(64, 0, 4, 1536), 64, "default"),
+    (_COLOUR, Case(64, 0, 4, 1536), 64, "float32"),
+    (_COLOUR, Case(32, 0, 4, 1536), 64, "default"),
+    (_COLOUR, Case(32, 0, 4, 1536), 128, "default"),
+    (_LARGE, Case(64, 0, 4, 384), 64, "default"),
+]
+
+
+def accelerator(options: harness.Options) -> harness.Found:
+  """Measure the time of a task on one device, by learner, image and batch.
+
+  5-way 1-shot tasks, Conv4, clipping and noise. The programs are compiled side
+  by side, and the steps then run in turns. This is for a GPU or TPU; on a CPU
+  it shows that it works, with --smoke.
+  """
+  cases = _ON_ACCELERATORS
+  if options.smoke:
+    cases = [(_SMALL, case, 2, "default") for case in SMOKE.values()]
+
+  def compiled(one: Any) -> Callable[[], Any]:
+    shape, case, at_once, precision = one
+    run = make_run(case, shape)
+    state = run.init()
+    with jax.default_matmul_precision(precision):
+      step = run.step(microbatch_size=at_once)
+      step.compile(state)
+    return harness.steps(step, state)
+
+  def name(one: Any) -> str:
+    shape, case, at_once, precision = one
+    learner = "ProtoNet"
+    if case.inner_steps:
+      learner = f"MAML, {case.inner_steps} inner steps"
+    size = " x ".join(map(str, shape))
+    return (
+        f"{learner}, width {case.width}, {size}, queries {case.query}, tasks at"
+        f" once {at_once}, {precision}"
+    )
+
+  names = list(map(name, cases))
+  with futures.ThreadPoolExecutor(len(cases)) as pool:
+    steps = dict(zip(names, pool.map(compiled, cases)))
+  turns = harness.interleaved(steps, options)
+  found = {}
+  for name, (_, case, _, _) in zip(names, cases):
+    found |= harness.summaries({name: turns[name]}, case.tasks)
+  return harness.Found(
+      settings={},
+      cases=found,
+      rows=[
+          harness.row(
+              f"a task: {name}", 1e3 * found[name]["seconds"],
+              at_most=_ON_ONE_H200 if case == CASES["b"]._replace(tasks=256)
+              and precision == "default" else None,
+              unit="ms",
+          )
+          for name, (_, case, _, precision) in zip(names, cases)
+      ],
+  )
 
 
 def matmul_gflops(smoke: bool = False) -> float:
