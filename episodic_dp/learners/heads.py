@@ -69,8 +69,7 @@ class _ClosedForm(learner.TaskLearner):
       inner_gradient: descent.InnerGradient = jax.grad,
   ) -> Adapted:
     """Compute the head of the support set; see `Learner`."""
-    model = self.in_pass(0)
-    embedded = model._embed(params, support.images)
+    embedded = self.in_pass(0)._embed(params, support.images)
     return Adapted(params, self._head(params, embedded, support.labels))
 
   def logits(self, adapted: Adapted, images: jax.Array) -> jax.Array:

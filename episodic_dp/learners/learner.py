@@ -4,7 +4,7 @@ import abc
 from collections.abc import Callable
 import copy
 import dataclasses
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import jax
 import jax.numpy as jnp
@@ -159,7 +159,7 @@ class Learner(abc.ABC):
     """
     return self
 
-  def at_task(self, key: jax.Array) -> "Learner":
+  def at_task(self, key: jax.Array) -> Self:
     """Return the learner for training on one task, with random layers.
 
     The layers take their random numbers from the task's key. Without random
@@ -168,14 +168,14 @@ class Learner(abc.ABC):
     """
     return self._of_model(self.model.drawing(key))
 
-  def in_pass(self, i: jax.Array | int) -> "Learner":
+  def in_pass(self, i: jax.Array | int) -> Self:
     """Return the learner of pass i over a support set, with new random numbers.
 
     The pass over the query set is not numbered.
     """
     return self._of_model(self.model.in_pass(i))
 
-  def _of_model(self, model: model_lib.Model) -> "Learner":
+  def _of_model(self, model: model_lib.Model) -> Self:
     if model.key is None:
       return self
     result = copy.copy(self)

@@ -305,7 +305,7 @@ def accelerator(options: harness.Options) -> harness.Found:
       step.compile(state)
     return harness.steps(step, state)
 
-  def name(one: Any) -> str:
+  def named(one: Any) -> str:
     shape, case, at_once, precision = one
     learner = "ProtoNet"
     if case.inner_steps:
@@ -316,11 +316,11 @@ def accelerator(options: harness.Options) -> harness.Found:
         f" once {at_once}, {precision}"
     )
 
-  names = list(map(name, cases))
+  names = list(map(named, cases))
   with futures.ThreadPoolExecutor(len(cases)) as pool:
     steps = dict(zip(names, pool.map(compiled, cases)))
   turns = harness.interleaved(steps, options)
-  found = {}
+  found: dict[str, Any] = {}
   for name, (_, case, _, _) in zip(names, cases):
     found |= harness.summaries({name: turns[name]}, case.tasks)
   return harness.Found(

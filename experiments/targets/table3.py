@@ -109,6 +109,7 @@ def runs(scale: str) -> list[runs_lib.Run]:
   found = []
   for model in models(scale):
     starts = ("random", model["start"]) if "start" in model else ("random",)
+    spends: list[tuple[str, float | None]]
     spends = [(start, EPSILON) for start in starts]
     if "kind" not in model:
       spends += [(start, _published_epsilon(model["data"])) for start in starts]
