@@ -22,14 +22,14 @@ block of classes touches. A block of b classes that starts at a multiple of b
 touches b / way tasks if way divides b, one if b divides way, and never more
 than the largest count over its possible places. M_j is that count.
 
-Units that a step can sample at several places (tasks of form "independent",
-records with copies) are treated below; clip units inside a task with noisy
-inner steps, in `_sample_level`.
+The next paragraph treats units that a step can sample at several places (tasks
+of form "independent", records with copies). `_sample_level` treats clip units
+inside a task with noisy inner steps.
 
 Several places. Tasks of form "independent" are each sampled from the whole
 pool; the records of a hierarchy with copies are held by several primary units.
-A unit that can be at one place only is a unit of a tree. If a step samples it
-(its parent) at one place at most, the step is like one of a tree:
+A unit that can be at one place only is a unit of a tree. If a step samples its
+parent at one place at most, the step is like one of a tree:
 `profiles.recurrence` uses the probabilities that the path to that place breaks.
 """
 
@@ -63,8 +63,8 @@ def independent(
   r_(k-1), whether or not the unit t exists, and independently of the others: J
   is Binomial(L, q). Given that it does, let the stage sample n of the N
   children. For n < N, with probability p = n / N the task holds t in one of its
-  places. Given that it does not, its sample is distributed as without t. Given
-  that it does, it is the same with a uniform other child in t's place. For a
+  places. If it does not hold t, its sample is distributed as without t. If it
+  does, the sample is the same with a uniform other child in t's place. For a
   full stage (`All`, or n >= N) p = 1, and without t the task has one unit less.
   In both cases one task becomes another one with probability p, independently
   for each task, and its clipped gradient moves by at most 2C. No other task
@@ -155,7 +155,7 @@ def copied(
 ) -> tuple[recurrence.Recurrence, ...]:
   """Describe records (or classes) that up to M primary units hold.
 
-  (With M = 1 no record is held twice, and the hierarchy is a tree of records.)
+  With M = 1 no record is held twice, and the hierarchy is a tree of records.
 
   Neighbours differ by the record in every primary unit that holds it. The
   sample of primary units does not depend on it, and the sampled ones sample
@@ -182,7 +182,7 @@ def copied(
   plan, z = release.plan, float(release.mechanism.noise_multiplier)
   (kind,) = in_holders(release, k)
   shares = _breaks(release, k, kind)
-  if distances.draws_random_number(release, k, own=True):
+  if distances.has_random_number(release, k, own=True):
     (row,) = distances.random_paths(release, k)
     return (
         dataclasses.replace(
@@ -277,7 +277,7 @@ def unit_profiles(
     `Recurrence` if a unit of the level can be sampled several times in one
     step; one `RandomCount` or `Averaged` if it or its siblings have a random
     number of clip units. The profile grows with every rate and distance, so a
-    type that exceeds no other is omitted. More than `distances.MAX_KINDS` are
+    type that exceeds no other is omitted. More than `distances.MAX_TYPES` are
     merged in groups, each with its largest rates and distances.
 
   Raises:
@@ -301,7 +301,7 @@ def unit_profiles(
     return copied(release, k)
   if release.sample_level:
     return _sample_level(release, k, replaced=replaced, lost=lost)
-  if distances.draws_random_number(release, k):
+  if distances.has_random_number(release, k):
     return distances.averaged(release, k, replaced=replaced, lost=lost)
   return _tree(release, k, replaced=replaced, lost=lost)
 

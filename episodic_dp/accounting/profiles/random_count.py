@@ -1,4 +1,4 @@
-"""Profiles of units with a random number of drawn clip units.
+"""Profiles of units with a random number of clip units.
 
 A user whose examples are sampled and clipped one by one moves the sum by at
 most K clip norms, where K is the random number of his sampled examples, not by
@@ -13,7 +13,6 @@ where d is the distance of one clip unit, the inverse of the noise multiplier.
 The worst case has all of them in one direction at full length (Choquette-Choo,
 Ganesh, Steinke and Thakurta, "Privacy Amplification for Matrix Mechanisms",
 ICLR 2024).
-Steinke and Thakurta, "Privacy Amplification for Matrix Mechanisms", ICLR 2024).
 """
 
 from collections.abc import Sequence
@@ -150,7 +149,7 @@ Part = amplification.Amplification | RandomCount
 
 
 def together(
-    kinds: Sequence[Any], group: int, *, replaced: bool
+    unit_profiles: Sequence[Any], group: int, *, replaced: bool
 ) -> RandomCount:
   """Describe k units that are removed, or replaced, together.
 
@@ -160,11 +159,13 @@ def together(
   this holds for the members sampled in one data set and for those in the other.
 
   Args:
-    kinds: the types of one member that is added or removed, of a tree.
+    unit_profiles: the types of one member that is added or removed, of a tree.
     group: k, the number of members.
     replaced: whether they are replaced.
   """
-  members = [k.parts[-1][1] if isinstance(k, Averaged) else k for k in kinds]
+  members = [
+      k.parts[-1][1] if isinstance(k, Averaged) else k for k in unit_profiles
+  ]
   rate = max(k.rate for k in members)
   counted = [k for k in members if isinstance(k, RandomCount)]
   if len(counted) == len(members):
