@@ -23,7 +23,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -418,6 +418,43 @@ def averaged(
   return tuple(found)
 
 
+def together(
+    unit_profiles: unit_profile.UnitProfiles, group: int, *, replaced: bool
+) -> random_count.RandomCount:
+  """Describe k units that are removed, or replaced, together.
+
+  Assume that all units above them are sampled. Each member is then sampled with
+  at most its own rate, whatever is known of the others, and the members move
+  the sum by at most the total of what they move alone. If they are replaced,
+  this holds for the members sampled in one data set and for those in the other.
+
+  Args:
+    unit_profiles: the types of one member that is added or removed, of a tree.
+    group: k, the number of members.
+    replaced: whether they are replaced.
+  """
+  members: list[Any] = [
+      k.parts[-1][1] if isinstance(k, random_count.Averaged) else k
+      for k in unit_profiles
+  ]
+  rate = max(k.rate for k in members)
+  counted = [k for k in members if isinstance(k, random_count.RandomCount)]
+  if len(counted) == len(members):
+    distance = max(k.distance for k in counted)
+    each = functools.reduce(counts_lib.larger, (
+        counts_lib.added(k.number, k.instead) for k in counted
+    ))
+  else:
+    distance, each = max(k.tail[1] for k in members), counts_lib.constant(1)
+  number = counts_lib.coarser(
+      counts_lib.chosen(each, group, rate), _MAX_NUMBERS
+  )
+  return random_count.RandomCount(
+      outer_rates=(), rate=1.0, outer_distances=(), number=number,
+      instead=counts_lib.constant(0), distance=distance, replaced=replaced,
+  )
+
+
 def _chances(
     release: plan_lib.Release, k: int, path: RandomPath
 ) -> dict[tuple[float, ...], float]:
@@ -575,9 +612,7 @@ def _drawn(
     certain: number of others that are always sampled.
   """
   total = counts_lib.constant(0)
-  left = math.inf
-  if isinstance(stage, plan_lib.FixedSize):
-    left = stage.n - certain
+  left = getattr(stage, "n", math.inf) - certain
   for many, number in zip(children[::-1].tolist(), numbers[::-1]):
     many = int(min(many, left))
     left -= many

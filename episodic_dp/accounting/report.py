@@ -57,12 +57,20 @@ class Guarantee:
   epsilons: dict[str, float]
   caveat: str = ""
 
-  def with_caveat(self, sentence: str) -> "Guarantee":
-    """Return the guarantee with one more caveat, which comes first."""
+  def of_run(
+      self, *, seeded: bool = False, started: bool = False
+  ) -> "Guarantee":
+    """Return the guarantee with the caveats of a run, which come first.
+
+    Args:
+      seeded: whether its private seed is fixed.
+      started: whether it starts with given weights.
+    """
+    said = (SEEDED,) * seeded + (STARTED,) * started
     return dataclasses.replace(
         self,
-        caveat=f"{sentence} {self.caveat}".strip(),
-        assumptions=(sentence, *self.assumptions),
+        caveat=" ".join(filter(None, (*said, self.caveat))),
+        assumptions=(*said, *self.assumptions),
     )
 
   def as_dict(self) -> dict[str, Any]:

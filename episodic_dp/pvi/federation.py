@@ -209,13 +209,10 @@ class Spec:
 
   def guarantee(self, client: int, visits: int) -> accounting.Guarantee:
     """Return a client's guarantee after at least one visit."""
-    found = _guarantee(
+    return _guarantee(
         self.releases[client], steps=visits * self.local_steps,
         delta=self.deltas[client], level=LEVEL,
-    )
-    if self.private_seed is None:
-      return found
-    return found.with_caveat(report.SEEDED)
+    ).of_run(seeded=self.private_seed is not None)
 
 
 class Group(NamedTuple):
