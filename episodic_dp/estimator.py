@@ -36,8 +36,9 @@ _LEVELS = ("person", "class", "example")
 class FewShotClassifier:
   """A prototypical network, trained with privacy for each person.
 
-  It trains a `conv4` on images, and on features a linear map that begins as the
-  identity: without training it is the nearest class mean of the features.
+  Snell, Swersky and Zemel, "Prototypical Networks for Few-shot Learning" (NIPS
+  2017). The network is a `conv4` for images. For features it is a linear map
+  that begins as the identity, so that untrained it is the nearest class mean.
 
   Every step samples people by Poisson sampling, `way` classes of each, and
   `shot` + 1 examples of each class. People with fewer contribute nothing. The
@@ -100,19 +101,21 @@ class FewShotClassifier:
       labels: [k] classes, numbers or text.
 
     Raises:
-      RunError: the estimator is not fitted, or an example cannot be used.
+      RunError: the estimator is not fitted.
+      ValueError: an example cannot be used, or there is only one class.
     """
     self._adapted = self._of("_predictor", "fit").adapt(images, labels)
     return self
 
   def predict(self, images: Any) -> np.ndarray:
-    """Return the most probable class of each example, [n].
+    """Return the most probable class of each example, [n], as in `adapt`.
 
     Args:
       images: examples as in `fit`, [n, ...].
 
     Raises:
-      RunError: the estimator is not adapted, or an example cannot be used.
+      RunError: the estimator is not adapted.
+      ValueError: an example cannot be used.
     """
     return np.asarray(self._of("_adapted", "adapt").predict(images).labels)
 
@@ -122,19 +125,27 @@ class FewShotClassifier:
     Args:
       images: examples as in `fit`, [n, ...].
       labels: [n], their classes.
+
+    Raises:
+      RunError, ValueError: as in `predict`.
     """
     return float(np.mean(self.predict(images) == np.asarray(labels)))
 
   @property
   def guarantee(self) -> accounting.Guarantee:
-    """Return the guarantee of a person."""
+    """Return the guarantee of a person; RunError if nothing is fitted."""
     statement = self._of("_predictor", "fit").statement
     ledger = accounting.Ledger.from_dict(statement)
     delta = statement["guarantees"][_LEVELS[0]]["delta"]
     return ledger.guarantees(delta=delta)[_LEVELS[0]]
 
   def save(self, path: str | os.PathLike[str]) -> None:
-    """Write the model and its privacy statement as a new folder."""
+    """Write the model and its privacy statement as a new folder.
+
+    Raises:
+      RunError: the estimator is not fitted.
+      FileExistsError: the folder exists.
+    """
     shutil.copytree(self._of("_exported", "fit"), path)
 
   @classmethod

@@ -185,13 +185,13 @@ class Augmentation:
     shift: largest shift along each axis in pixels; shifts are uniform and the
       border is repeated.
     flip: whether an image is mirrored left to right with probability 1/2.
-    draws: number of augmented copies of a task, whose gradients are averaged
-      before clipping; the time of a step is proportional to it.
+    multiplicity: number of augmented copies of a task, whose gradients are
+      averaged before clipping; the time of a step is proportional to it.
   """
 
   shift: Whole = 0
   flip: bool = False
-  draws: Count = 1
+  multiplicity: Count = 1
 
   @property
   def changes(self) -> bool:
@@ -210,7 +210,7 @@ class Evaluation:
     validation_tasks: number of validation tasks.
     test_tasks: number of test tasks.
     seed: public seed of the validation tasks; the test tasks use seed + 1.
-    way: number of classes of a task; None for the way of config.episode.
+    way: number of classes of a task; None for episode.way.
   """
 
   shot: Count = 1

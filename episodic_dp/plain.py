@@ -180,12 +180,12 @@ def read(kind: Any, data: Any, *, name: str, partial: bool = False) -> Any:
 
 
 def _read_union(
-    kinds: Sequence[Any], data: Any, name: str, again: Callable[..., Any]
+    members: Sequence[Any], data: Any, name: str, again: Callable[..., Any]
 ) -> Any:
   """Return the value by the first type that can read it."""
-  if data is None and type(None) in kinds:
+  if data is None and type(None) in members:
     return None
-  *others, last = (kind for kind in kinds if kind is not type(None))
+  *others, last = (kind for kind in members if kind is not type(None))
   for kind in others:
     with contextlib.suppress(errors.PlanError):
       return again(kind, data, name=name)
@@ -193,17 +193,17 @@ def _read_union(
 
 
 def _read_tuple(
-    kinds: Sequence[Any], data: Any, name: str, again: Callable[..., Any]
+    members: Sequence[Any], data: Any, name: str, again: Callable[..., Any]
 ) -> tuple[Any, ...]:
   if not is_list(data):
     raise _validate.refusal(name, data, "a list")
-  if kinds[-1] is Ellipsis:
-    kinds = [kinds[0]] * len(data)
-  if len(kinds) != len(data):
-    raise _validate.refusal(name, data, f"a list of {len(kinds)}")
+  if members[-1] is Ellipsis:
+    members = [members[0]] * len(data)
+  if len(members) != len(data):
+    raise _validate.refusal(name, data, f"a list of {len(members)}")
   return tuple(
       again(kind, part, name=f"{name}[{i}]")
-      for i, (kind, part) in enumerate(zip(kinds, data))
+      for i, (kind, part) in enumerate(zip(members, data))
   )
 
 

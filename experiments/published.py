@@ -49,8 +49,7 @@ def epsilon(data: str, *, poisson: bool) -> float:
   Args:
     data: name of the data set.
     poisson: whether tasks are sampled by Poisson; otherwise without
-    replacement,
-      as in the paper's algorithm.
+      replacement, as in the paper's algorithm.
   """
   tasks = _TASKS[data]
   stage = plan.Poisson(LOT / tasks) if poisson else plan.FixedSize(LOT)

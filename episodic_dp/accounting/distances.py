@@ -11,11 +11,11 @@ any depth below the user. Their number is a compound of binomials. Below a
 numbers of the children add up. Below `FixedSize(n)` the sum of n of them is at
 most, in the stochastic order, that of the n largest.
 
-Families differ in their numbers of children of each type of family below. A
-profile grows with the number. So several types of families may be merged into
-one that has, for every type, the largest number of children among them. And a
-type's number may be replaced by the smallest number that is stochastically
-larger than it and those of the smaller types.
+Two families of a level are of one type if they have equally many children of
+each type. A profile grows with the number of clip units. So several types may
+be merged into one that has, of every type of children, the largest number among
+them. The random number of a type may also be replaced by the smallest number
+that is stochastically larger than it and than those of all smaller types.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -290,12 +290,12 @@ def _distinct(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 
 # More distinct types of units than this are merged into their upper bounds.
-MAX_KINDS = 24
+MAX_TYPES = 24
 
 
 def front(rows: list[tuple[float, ...]]) -> list[tuple[float, ...]]:
-  """Find up to `MAX_KINDS` rows such that every row is below one of them."""
-  return merge(_undominated(sorted(set(rows), reverse=True)), MAX_KINDS)
+  """Find up to `MAX_TYPES` rows such that every row is below one of them."""
+  return merge(_undominated(sorted(set(rows), reverse=True)), MAX_TYPES)
 
 
 def _undominated(rows: list[tuple[float, ...]]) -> list[tuple[float, ...]]:
@@ -329,7 +329,7 @@ def merge(
 _MAX_ROWS, _MAX_NUMBERS = 6, 320
 
 
-def draws_random_number(
+def has_random_number(
     release: plan_lib.Release, k: int, *, own: bool = False
 ) -> bool:
   """Return whether units on the path to level k sample random counts.
@@ -371,7 +371,7 @@ class RandomPath:
 
   @property
   def is_constant(self) -> bool:
-    """Return whether the unit always draws the same number."""
+    """Return whether the unit always samples the same number."""
     return self.number.values.size == self.instead.values.size == 1
 
 
@@ -416,6 +416,43 @@ def averaged(
         random_count.Averaged(tuple(parts)) if len(parts) > 1 else parts[0][1]
     )
   return tuple(found)
+
+
+def together(
+    unit_profiles: unit_profile.UnitProfiles, group: int, *, replaced: bool
+) -> random_count.RandomCount:
+  """Describe k units that are removed, or replaced, together.
+
+  Assume that all units above them are sampled. Each member is then sampled with
+  at most its own rate, whatever is known of the others, and the members move
+  the sum by at most the total of what they move alone. If they are replaced,
+  this holds for the members sampled in one data set and for those in the other.
+
+  Args:
+    unit_profiles: the types of one member that is added or removed, of a tree.
+    group: k, the number of members.
+    replaced: whether they are replaced.
+  """
+  members: list[Any] = [
+      k.parts[-1][1] if isinstance(k, random_count.Averaged) else k
+      for k in unit_profiles
+  ]
+  rate = max(k.rate for k in members)
+  counted = [k for k in members if isinstance(k, random_count.RandomCount)]
+  if len(counted) == len(members):
+    distance = max(k.distance for k in counted)
+    each = functools.reduce(counts_lib.larger, (
+        counts_lib.added(k.number, k.instead) for k in counted
+    ))
+  else:
+    distance, each = max(k.tail[1] for k in members), counts_lib.constant(1)
+  number = counts_lib.coarser(
+      counts_lib.chosen(each, group, rate), _MAX_NUMBERS
+  )
+  return random_count.RandomCount(
+      outer_rates=(), rate=1.0, outer_distances=(), number=number,
+      instead=counts_lib.constant(0), distance=distance, replaced=replaced,
+  )
 
 
 def _chances(
@@ -533,7 +570,7 @@ def _families(release: plan_lib.Release, level: int) -> _Families:
   distinct, of = np.unique(table, axis=0, return_inverse=True)
   means = np.asarray([float(n.values @ n.probs) for n in below.numbers])
   order = np.argsort(distinct @ means, kind="stable")
-  groups = np.array_split(order, min(MAX_KINDS, order.size))
+  groups = np.array_split(order, min(MAX_TYPES, order.size))
   group_of = np.empty(order.size, np.int64)
   numbers: list[counts_lib.Counts] = []
   for i, group in enumerate(groups):
@@ -575,9 +612,7 @@ def _drawn(
     certain: number of others that are always sampled.
   """
   total = counts_lib.constant(0)
-  left = math.inf
-  if isinstance(stage, plan_lib.FixedSize):
-    left = stage.n - certain
+  left = getattr(stage, "n", math.inf) - certain
   for many, number in zip(children[::-1].tolist(), numbers[::-1]):
     many = int(min(many, left))
     left -= many

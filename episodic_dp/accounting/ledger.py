@@ -273,9 +273,9 @@ class Combined:
           f"level '{level}' is not known to have the same units in all runs"
           f" ({', '.join(self.levels)} are): name it with --same_level"
       )
-    found = self.ledger.guarantee(level, delta=delta, group=group)
-    if report.SEEDED in self.sentences:
-      found = found.with_caveat(report.SEEDED)
+    found = self.ledger.guarantee(level, delta=delta, group=group).of_run(
+        seeded=report.SEEDED in self.sentences
+    )
     sentences = dict.fromkeys((*self.sentences, *found.assumptions))
     return dataclasses.replace(found, assumptions=tuple(sentences))
 

@@ -57,12 +57,20 @@ class Guarantee:
   epsilons: dict[str, float]
   caveat: str = ""
 
-  def with_caveat(self, sentence: str) -> "Guarantee":
-    """Return the guarantee with one more caveat, which comes first."""
+  def of_run(
+      self, *, seeded: bool = False, started: bool = False
+  ) -> "Guarantee":
+    """Return the guarantee with the caveats of a run, which come first.
+
+    Args:
+      seeded: whether its private seed is fixed.
+      started: whether it starts with given weights.
+    """
+    said = (SEEDED,) * seeded + (STARTED,) * started
     return dataclasses.replace(
         self,
-        caveat=f"{sentence} {self.caveat}".strip(),
-        assumptions=(sentence, *self.assumptions),
+        caveat=" ".join(filter(None, (*said, self.caveat))),
+        assumptions=(*said, *self.assumptions),
     )
 
   def as_dict(self) -> dict[str, Any]:
@@ -120,15 +128,15 @@ def _rounded(value: float, rounding: str) -> str:
 
 # Assumptions of every guarantee; `assumptions` adds those of a plan.
 ASSUMED_THROUGHOUT = (
-    "Every step draws a fresh independent sample (no epochs).",
+    "Every step samples anew, independently of all others (no epochs).",
     "The noised sum is divided by public constants only.",
     "The keys of sampling and noise stay secret.",
-    "Samples and noise are drawn by the threefry generator from a key of 64"
-    " bits, which nobody can find by trying 2^64 of them.",
+    "Samples and noise come from the threefry generator and a key of 64 bits;"
+    " nobody can try all 2^64 keys.",
     "Noise is added exactly once, whatever the number of devices.",
-    "Within every unit the drawn order is uniformly random.",
-    "Checkpoints and hyperparameters are chosen on public data, or the choice"
-    " costs epsilon of its own.",
+    "Within every unit the order of the sampled children is uniformly random.",
+    "Checkpoints and hyperparameters are chosen on public data; a choice on"
+    " private data costs additional epsilon.",
     "Sizes of the hierarchy are public, and so are the plan, the mechanism and"
     " which units are for training.",
     "Sums and noise are floating-point numbers; their distance from real-valued"
@@ -138,8 +146,8 @@ ASSUMED_THROUGHOUT = (
     " them.",
 )
 EMPTY_UNSEEN = (
-    "A gradient is a function of the examples drawn in its clip unit, not of"
-    " units in it that were drawn without an example."
+    "A gradient is a function of the examples sampled in its clip unit, not of"
+    " units in it that were sampled without an example."
 )
 REPLACED_IN_SAMPLE = (
     "Where a stage is FixedSize, a removed unit is replaced in the sample: the"
@@ -148,7 +156,7 @@ REPLACED_IN_SAMPLE = (
 NO_NOISE = "No noise is added: nothing is guaranteed (epsilon = inf)."
 UNITS_STAY = (
     "The set of units is public and stays when a unit is emptied. (No list of"
-    " them was given: they are those that hold a record.)"
+    " units was given, so the set consists of those that hold a record.)"
 )
 UN_NOISED_CLIPPING = (
     "No formal guarantee (un-noised percentile clipping): the clip norm is a"
@@ -174,14 +182,14 @@ def assumptions(
   hierarchy, plan = release.hierarchy, release.plan
   mechanism, episode = release.mechanism, plan.episode
   k, stages = hierarchy.level_index(level), plan.stages
-  draws, *others = ASSUMED_THROUGHOUT
+  sampling, *others = ASSUMED_THROUGHOUT
   if isinstance(stages[0], plan_lib.RandomAllocation):
-    draws = (
+    sampling = (
         f"Every pass of {stages[0].steps} steps uses each"
-        f" {hierarchy.levels[0]} in one of them, drawn uniformly and"
-        " independently; what is drawn inside it is drawn afresh."
+        f" {hierarchy.levels[0]} in one of them, chosen uniformly and"
+        " independently; all samples inside it are new."
     )
-  result = [draws, *others, *_of_mechanism(release)]
+  result = [sampling, *others, *_of_mechanism(release)]
   result.append(
       f"Neighbours differ in the data of one {level}; both have the sizes"
       " given."
@@ -199,8 +207,8 @@ def assumptions(
     result.append(EMPTY_UNSEEN)
   if episode is not None and episode.form == "independent":
     result.append(
-        f"Each of the {episode.tasks} tasks of a step draws anew: that one"
-        f" {level} can be in several of them is counted."
+        f"Each of the {episode.tasks} tasks of a step samples anew; epsilon"
+        f" accounts for one {level} in several of them."
     )
   if release.sample_level:
     result.append(
@@ -224,14 +232,14 @@ def _of_mechanism(release: plan_lib.Release) -> list[str]:
   elif mechanism.clipping == "private_quantile":
     result.append(
         "The clip norm of a step is a function of the noised counts of earlier"
-        " steps and of public constants; the counts have noise of their own,"
-        " and with it cost what is left of the noise multiplier"
-        f" {mechanism.noise_multiplier:g} after the gradients' noise of"
-        f" {mechanism.gradient_noise_multiplier:.6g} clip norms."
+        " steps and of public constants; the noise on the gradients"
+        f" ({mechanism.gradient_noise_multiplier:.6g} clip norms) and the"
+        " separate noise on the counts together cost as much as the noise"
+        f" multiplier {mechanism.noise_multiplier:g} alone."
     )
   unit = mechanism.clip_unit
   if unit == plan_lib.EPISODE:
-    unit = "task (a group of drawn classes)"
+    unit = "task (a group of sampled classes)"
   depends = "depends on no other clip unit"
   if release.sample_level:
     depends = (

@@ -22,14 +22,14 @@ block of classes touches. A block of b classes that starts at a multiple of b
 touches b / way tasks if way divides b, one if b divides way, and never more
 than the largest count over its possible places. M_j is that count.
 
-Units that a step can sample at several places (tasks of form "independent",
-records with copies) are treated below; clip units inside a task with noisy
-inner steps, in `_sample_level`.
+The next paragraph treats units that a step can sample at several places (tasks
+of form "independent", records with copies). `_sample_level` treats clip units
+inside a task with noisy inner steps.
 
 Several places. Tasks of form "independent" are each sampled from the whole
 pool; the records of a hierarchy with copies are held by several primary units.
-A unit that can be at one place only is a unit of a tree. If a step samples it
-(its parent) at one place at most, the step is like one of a tree:
+A unit that can be at one place only is a unit of a tree. If a step samples its
+parent at one place at most, the step is like one of a tree:
 `profiles.recurrence` uses the probabilities that the path to that place breaks.
 """
 
@@ -37,6 +37,7 @@ from collections.abc import Sequence
 import dataclasses
 import functools
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -48,6 +49,7 @@ from episodic_dp.accounting.accountants.base import Phases
 from episodic_dp.accounting.profiles import allocation
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import counts
+from episodic_dp.accounting.profiles import random_count
 from episodic_dp.accounting.profiles import recurrence
 from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.plan import sampler_error as sampler_error_lib
@@ -63,8 +65,8 @@ def independent(
   r_(k-1), whether or not the unit t exists, and independently of the others: J
   is Binomial(L, q). Given that it does, let the stage sample n of the N
   children. For n < N, with probability p = n / N the task holds t in one of its
-  places. Given that it does not, its sample is distributed as without t. Given
-  that it does, it is the same with a uniform other child in t's place. For a
+  places. If it does not hold t, its sample is distributed as without t. If it
+  does, the sample is the same with a uniform other child in t's place. For a
   full stage (`All`, or n >= N) p = 1, and without t the task has one unit less.
   In both cases one task becomes another one with probability p, independently
   for each task, and its clipped gradient moves by at most 2C. No other task
@@ -129,9 +131,7 @@ def _crossing(
   """
   first, units = release.plan.stages[0], release.hierarchy.num_units(0)
   rate = _largest_rates(release, 1)[1]
-  drawn = units
-  if isinstance(first, plan_lib.FixedSize):
-    drawn = min(first.n, units)
+  drawn = min(getattr(first, "n", units), units)
   number, chances = counts.hypergeometric(units, most, drawn)
   some = -np.expm1(number * math.log1p(-rate)) if rate < 1 else number > 0
   largest = float(max(some))
@@ -155,7 +155,7 @@ def copied(
 ) -> tuple[recurrence.Recurrence, ...]:
   """Describe records (or classes) that up to M primary units hold.
 
-  (With M = 1 no record is held twice, and the hierarchy is a tree of records.)
+  With M = 1 no record is held twice, and the hierarchy is a tree of records.
 
   Neighbours differ by the record in every primary unit that holds it. The
   sample of primary units does not depend on it, and the sampled ones sample
@@ -182,7 +182,7 @@ def copied(
   plan, z = release.plan, float(release.mechanism.noise_multiplier)
   (kind,) = in_holders(release, k)
   shares = _breaks(release, k, kind)
-  if distances.draws_random_number(release, k, own=True):
+  if distances.has_random_number(release, k, own=True):
     (row,) = distances.random_paths(release, k)
     return (
         dataclasses.replace(
@@ -277,7 +277,7 @@ def unit_profiles(
     `Recurrence` if a unit of the level can be sampled several times in one
     step; one `RandomCount` or `Averaged` if it or its siblings have a random
     number of clip units. The profile grows with every rate and distance, so a
-    type that exceeds no other is omitted. More than `distances.MAX_KINDS` are
+    type that exceeds no other is omitted. More than `distances.MAX_TYPES` are
     merged in groups, each with its largest rates and distances.
 
   Raises:
@@ -301,7 +301,7 @@ def unit_profiles(
     return copied(release, k)
   if release.sample_level:
     return _sample_level(release, k, replaced=replaced, lost=lost)
-  if distances.draws_random_number(release, k):
+  if distances.has_random_number(release, k):
     return distances.averaged(release, k, replaced=replaced, lost=lost)
   return _tree(release, k, replaced=replaced, lost=lost)
 
@@ -582,9 +582,10 @@ def routes(
     result.append(
         tuple(Phase(units, count) for (units, _), count in times.items())
     )
-  units = [unit for phase in result[0] for unit in phase.unit_profiles]
   if replaced and any(
-      isinstance(unit, recurrence.Recurrence) for unit in units
+      isinstance(unit, recurrence.Recurrence)
+      for phase in result[0]
+      for unit in phase.unit_profiles
   ):
     return ()
   return tuple(result)
@@ -605,19 +606,136 @@ def sampler_error(
   )
 
 
+# The whole run ---------------------------------------------------------------
+
+
+class Ways(NamedTuple):
+  """The ways to compose a run for a group of units, often of one unit.
+
+  Attributes:
+    group: k, the number of units.
+    runs: the ways if one of them is added or removed while others are missing;
+      () if private data are released without noise.
+    tree: the ways if the data of one are replaced, which are known for units of
+      a tree; None if units are added or removed.
+    together: the ways for all at once; () if no proof says how.
+    error: error of the sampler for all at once, all steps together.
+  """
+
+  group: int
+  runs: tuple[Phases, ...]
+  tree: tuple[Phases, ...] | None
+  together: tuple[Phases, ...]
+  error: sampler_error_lib.SamplerError
+
+
+def ways(
+    entries: Sequence[Entry], level: str, *, replaced: bool, group: int
+) -> Ways:
+  """Describe a run for a group of units.
+
+  Args:
+    entries: the parts of the run.
+    level: the privacy unit.
+    replaced: whether the units' data are replaced.
+    group: number of units, at least 1.
+
+  Raises:
+    UnsoundPlanError: no guarantee is proved for the level.
+    PlanError: there is no such level.
+  """
+  runs = routes(entries, level)
+  if group > 1 and not replaced:
+    for entry in entries:
+      _check_group(entry.release, level, group)
+  lost = routes(entries, level, lost=group - 1) if group > 1 else runs
+  single, tree = lost, None
+  if replaced:
+    tree = routes(entries, level, replaced=True)
+    # Only in passes may an exchange cost less than the tree's own curve.
+    single = tuple(run for run in runs if not (tree and _of_tree(run)))
+  error = sampler_error(entries)
+  if group == 1:
+    return Ways(group, single, tree, (), error)
+  error = _group_error(error, entries, level, group)
+  return Ways(
+      group, single, tree, _together(entries, lost, group, replaced), error
+  )
+
+
+# Types of units of a tree that are sampled anew in every step.
+_TREE = (
+    amplification.Amplification, random_count.RandomCount, random_count.Averaged
+)
+
+
+def _of_tree(run: Phases) -> bool:
+  """Return whether all units of a run are those of a tree."""
+  return all(
+      isinstance(unit, _TREE) for phase in run for unit in phase.unit_profiles
+  )
+
+
+def _together(
+    entries: Sequence[Entry],
+    runs: Sequence[Phases],
+    group: int,
+    replaced: bool,
+) -> tuple[Phases, ...]:
+  """Describe a run for a group at once; () if no proof says how."""
+  recurs = any(
+      isinstance(e.release.plan.stages[0], plan_lib.RandomAllocation)
+      or e.release.plan.repeats
+      for e in entries
+  )
+  if recurs or not runs or not _of_tree(runs[0]):
+    return ()
+  found = []
+  for phase in runs[0]:
+    unit = distances.together(phase.unit_profiles, group, replaced=replaced)
+    found.append(Phase((unit,), phase.times))
+  return (tuple(found),)
+
+
+def _check_group(release: plan_lib.Release, level: str, group: int) -> None:
+  """Refuse a group if FixedSize has no proof after some of its units leave."""
+  hierarchy, episode = release.hierarchy, release.plan.episode
+  k = hierarchy.level_index(level)
+  stage, form = release.plan.stages[k], getattr(episode, "form", "unit")
+  if not isinstance(stage, plan_lib.FixedSize):
+    return
+  most = hierarchy.most_copies or (1,) * hierarchy.depth
+  if most[k] > 1 or form == "independent":
+    raise plan_lib.UnsoundPlanError(
+        f"no guarantee for {group} units of level '{level}' together: they"
+        f" recur in a step, and {stage} samples the others more often once"
+        " one of them has left; use group=1, or sample the units by Poisson"
+    )
+  spare = int(hierarchy.child_counts(k).min()) - stage.n
+  if spare < group and (form == "disjoint" or release.sample_level):
+    raise plan_lib.UnsoundPlanError(
+        f"no guarantee for {group} units of level '{level}' together: without"
+        f" them {stage} does not fill every slot; use a group of at most"
+        f" {max(spare, 1)}"
+    )
+
+
 # The square root of the mass that a table may misplace.
 _GROUP_SHARE = 2.0**-44
 
 
-def group_error(
-    entries: Sequence[Entry], level: str, group: int
+def _group_error(
+    error: sampler_error_lib.SamplerError,
+    entries: Sequence[Entry],
+    level: str,
+    group: int,
 ) -> sampler_error_lib.SamplerError:
-  """Add up the sampler's error over all steps for a group at once.
+  """Add to the sampler's error, over all steps, what a group at once costs.
 
   The neighbours sample the group's families from tables of two sizes; section
   12 of the proof compares them.
   """
-  found, unsafe, largest = sampler_error(entries), 0, 0
+  unsafe, largest = 0, 0
   for entry in entries:
     hierarchy = entry.release.hierarchy
     k = hierarchy.level_index(level)
@@ -629,10 +747,10 @@ def group_error(
       unsafe += int(entry.steps) * families
       largest = max(largest, families)
   return dataclasses.replace(
-      found,
+      error,
       # The table of any size misplaces at most this.
-      variation=found.variation + unsafe * _GROUP_SHARE**2,
-      log_ratio=found.log_ratio + unsafe * _GROUP_SHARE,
-      tails=found.tails + largest * _GROUP_SHARE,
+      variation=error.variation + unsafe * _GROUP_SHARE**2,
+      log_ratio=error.log_ratio + unsafe * _GROUP_SHARE,
+      tails=error.tails + largest * _GROUP_SHARE,
       unmatched=2 * unsafe * _GROUP_SHARE,
   )

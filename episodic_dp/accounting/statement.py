@@ -103,11 +103,9 @@ def run_statement(
     except plan_lib.UnsoundPlanError as e:
       refused[level] = str(e)
       continue
-    if start is not None:
-      guarantee = guarantee.with_caveat(report.STARTED)
-    if fixed_seed:
-      guarantee = guarantee.with_caveat(report.SEEDED)
-    found[level] = guarantee.as_dict()
+    found[level] = guarantee.of_run(
+        seeded=fixed_seed, started=start is not None
+    ).as_dict()
   return {
       "schema": SCHEMA,
       "library": f"episodic_dp {_version.__version__}",

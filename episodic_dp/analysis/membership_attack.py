@@ -1,17 +1,17 @@
 """Membership inference on trained runs, by a threshold on the loss.
 
 The attacker holds the released parameters and a person's data, adapts to a few
-of their examples, and says "took part in the training" if the loss on others of
-them is small: the loss threshold of Yeom et al., "Privacy Risk in Machine
-Learning: Analyzing the Connection to Overfitting" (2018), for tasks instead of
-examples. Participants are attacked by the mean loss of their tasks, examples by
-their mean loss as a query. Carlini et al., "Membership Inference Attacks From
-First Principles" (2022), ask for the share of members that are found at small
-rates of false alarms.
+of these examples, and calls the person a member if the loss on the other
+examples is small. This is the loss threshold of Yeom et al., "Privacy Risk in
+Machine Learning: Analyzing the Connection to Overfitting" (2018), for tasks
+instead of examples. The attack judges participants by the mean loss of their
+tasks, and examples by their mean loss as a query. Carlini et al., "Membership
+Inference Attacks From First Principles" (2022), ask for the share of members
+that an attack finds at small rates of false alarms.
 
 The numbers are for one model and one simple attack. A curve on the diagonal
-proves nothing, and does not bound epsilon from below as an audit does
-(`auditing.measure_epsilon`). `most_true_positives` bounds the average over
+proves nothing. Unlike an audit (`auditing.measure_epsilon`) it does not bound
+epsilon from below. `most_true_positives` bounds the average over
 runs, members and others; the curve of one run varies about it by chance.
 
 Scores of members are computed from private training data without noise, and
@@ -410,15 +410,16 @@ def page(results: Mapping[str, Any], command: str) -> str:
 ![curves]({NAME}.png)
 
 A member is a participant of the training data; the others are held out. The
-attacker adapts the released model to a person's support set and calls them a
-member if the loss on their queries is small: a participant's mean over about
-{results["tasks"]} tasks, or an example's mean over the times that it was a
-query. In brackets are 95 % intervals, Clopper and Pearson's for the rates (at
-this threshold) and DeLong's for the area, which is 0.5 for a blind guess. Those
-of examples are too narrow, since examples of one participant are alike.
-"Allowed" is the most that the participant's (ε, δ) lets any attack find on
-average over runs. It holds for examples too: an example outside the training
-data comes with a participant outside it.
+attacker adapts the released model to a person's support set and calls the
+person a member if the loss on the person's queries is small. The loss of a
+participant is a mean over about {results["tasks"]} tasks. The loss of an
+example is a mean over the times that it was a query. In brackets are 95 %
+intervals: Clopper and Pearson's for the rates (at this threshold), and DeLong's
+for the area, which is 0.5 for a blind guess. The intervals for examples are too
+narrow, since examples of one participant are alike. "Allowed" is the most that
+the participant's (ε, δ) lets any attack find on average over runs. It holds for
+examples too: an example outside the training data comes with a participant
+outside it.
 
 Each run is one model, attacked by one simple method. An attack that fails
 proves nothing, and the guarantee does not depend on it.

@@ -98,7 +98,8 @@ def many_runs(
     progress: called with the number of runs that have finished.
 
   Returns:
-    The scores, `Scores`.
+    `Scores`: float64[runs, steps] of the runs with the record, and of those
+    without it. A high score suggests that the record took part.
   """
   law = law or count_law(canary)
   size = min(_AT_ONCE, runs)
@@ -221,9 +222,8 @@ class Releases(NamedTuple):
       gradients: the arrays of the parameters in the order of `jax.tree.leaves`,
       flattened and joined.
     clip_norms: float32[runs, steps + 1, groups], the clip norms before each
-    step
-      and after the last one. With a private quantile they reveal the noised
-      counts.
+      step and after the last one. With a private quantile they reveal the
+      noised counts.
   """
 
   means: np.ndarray

@@ -5,10 +5,10 @@
       --config.steps=1000 --config.delta=1e-7 --format=json
 
 The command prints one guarantee for every level of the hierarchy that has one,
-with its rate, its distance and its assumptions. For the other levels it prints
-why they have none.
+with its rate, its distance and its assumptions. For each other level it prints
+the reason why there is none.
 
-Plot epsilon over delta for every level, and write it as JSON:
+Plot epsilon over delta for every level, and write the curves as JSON:
 
   episodic-dp account --config=glyphs --sweep=delta --out=DIR
 
@@ -19,9 +19,9 @@ Account for k units of each level that are added or removed together:
 
   episodic-dp account --config=glyphs --group=5
 
-Account for several runs on the same people, given by their work directories (or
-statements, or ledgers as JSON). They have one epsilon for every level at which
-their units are the same:
+Account for several runs on the same people together. Name their work
+directories, or their statements or ledgers as JSON. The runs have one epsilon
+for every level at which their units are the same:
 
   episodic-dp account --ledger=WORKDIR,WORKDIR
 """
@@ -46,7 +46,7 @@ def define_flags() -> None:
   shared_flags.define_data(download=False)
   shared_flags.define_format()
   flags.DEFINE_enum(
-      "sweep", None, ["delta"], "Plot epsilon over this, for every level."
+      "sweep", None, ["delta"], "Plot epsilon of every level over delta."
   )
   shared_flags.define_out(
       "Folder for sweep_delta.png and sweep_delta.json.", "runs/sweeps"
@@ -59,8 +59,8 @@ def define_flags() -> None:
   flags.DEFINE_list(
       "ledger",
       [],
-      "Instead of --config: work directories, statements or ledgers (.json) on"
-      " the same people, to be composed.",
+      "Instead of --config: work directories, statements or ledgers (.json) of"
+      " runs on the same people, to compose.",
   )
   flags.DEFINE_list(
       "same_level",
@@ -69,7 +69,7 @@ def define_flags() -> None:
       " differ.",
   )
   flags.DEFINE_float(
-      "delta", None, "With --ledger: delta, instead of the statements' own."
+      "delta", None, "Delta for --ledger, instead of the statements' delta."
   )
   flags.DEFINE_integer(
       "group", 1, "Number of units that are added or removed together.", 1

@@ -3,15 +3,15 @@
   episodic-dp adapt --model=DIR --support=FOLDER --query=FOLDER --out=OUT \\
       [--invert]
 
-DIR is a folder that episodic-dp export wrote. It is compared with its digests,
-and its privacy statement is computed again. --support holds one folder of
-images for each class. --query holds images, or folders of the same names; then
-the share of correct predictions is printed, with a 95 % interval. Images of any
-format and size are read as in a training run with own data.
+DIR is a folder that episodic-dp export wrote. The command compares it with its
+digests and computes its privacy statement again. --support holds one folder of
+images for each class. --query holds images, or a folder of images for each
+class; then the command prints the share of correct predictions with its 95 %
+interval. Images may have any format and size.
 
 The command writes OUT/predictions.csv: a line for each image, with the
-probability of every class. If classes are known, the printed table has a column
-for each class that was predicted.
+probability of every class. If the classes of the images are known, it prints a
+table of them against the predicted classes.
 
 The model's guarantee covers the data that it was trained on. These images are
 not protected from anyone who sees the results.
@@ -42,7 +42,7 @@ def define_flags() -> None:
       "query", None, "Folder of the images to classify.", required=True
   )
   shared_flags.define_out("Folder of the results.", required=True)
-  flags.DEFINE_bool("invert", False, "Exchange light and dark first.")
+  flags.DEFINE_bool("invert", False, "Exchange light and dark before all else.")
 
 
 def main(values: flags.FlagValues) -> None:

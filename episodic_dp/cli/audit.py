@@ -1,20 +1,21 @@
-"""Attack a config's privacy claims: measured epsilon next to the claimed one.
+"""Attack the guarantees of a config, and measure epsilon.
 
   episodic-dp audit --config=glyphs
   episodic-dp audit --config=omniglot \\
       --level=participant --steps=50 --runs=100000 --out=DIR
 
 The accountant bounds epsilon from above; an attack bounds it from below.
-Thousands of small runs use the config's own sampling plan, clipping and noise,
-half of them on data with one worst-case record and half without it. An attacker
-who knows everything else guesses the half of each run. A measured epsilon above
-the claimed one refutes the claim: the exit status is 1. A measured epsilon far
-below it may also mean that something hides a leak.
+Thousands of small runs use the sampling plan, clipping and noise of the config.
+Half of them have one worst-case record, and half do not. An attacker who knows
+everything else guesses for each run whether it has the record. A measured
+epsilon above the claimed one refutes the claim, and the exit status is 1. A
+measured epsilon far below it may also mean that something hides a leak.
 
-The population is reduced if its rates and distances, and so the claim, stay the
-same. Delta is 0.01 instead of the config's: N runs cannot test a delta far
-below 1 / N. The claim is computed again for this delta. The command writes
-DIR/audit.json and DIR/audit.png, which shows both curves over the steps.
+The runs have fewer participants than the config if the rates, the distances and
+so the claim stay the same. Delta is 0.01 instead of the config's, because N
+runs cannot test a delta far below 1 / N. The claim is computed again for this
+delta. The command writes DIR/audit.json and DIR/audit.png, which shows both
+curves over the steps.
 """
 
 import pathlib

@@ -28,7 +28,7 @@ COMMANDS = {
     "inspect": "plot what a plan samples, before any training",
     "pvi": "learn one posterior from many clients, privately",
     "audit": "attack a config's guarantees",
-    "membership": "attack trained runs: who took part in them",
+    "membership": "attack trained runs: guess who took part",
     "compare": "compare trained runs",
     "export": "write a run as a folder that others can load",
     "adapt": "classify your own folder with an exported model",
@@ -108,7 +108,10 @@ def explanation(command: ModuleType, names: Sequence[str]) -> str:
       CONFIG, if it has one, come last.
     names: names of its flags.
   """
-  lines = [(command.__doc__ or "").strip(), "", "flags:"]
+  lines = [
+      (command.__doc__ or "").strip(), "",
+      "flags:" if names else "The command has no flags.",
+  ]
   lines += flag_lines(flags.FLAGS[name] for name in sorted(names))
   kind = getattr(command, "CONFIG", None)
   if kind is not None:
@@ -131,7 +134,9 @@ def flag_lines(shown: Iterable[flags.Flag]) -> list[str]:
       stated = f" (default: {','.join(default) if several else default})"
     usage = f"[no]{flag.name}" if flag.boolean else f"{flag.name}=..."
     lines += [f"  --{usage}", *textwrap.wrap(
-        f"{flag.help}{stated}", _WIDTH, initial_indent=" " * 6,
-        subsequent_indent=" " * 6, break_on_hyphens=False,
+        # absl joins its own sentence with a semicolon.
+        " ".join(f"{flag.help}{stated}".split()).replace(".;", ";"), _WIDTH,
+        initial_indent=" " * 6, subsequent_indent=" " * 6,
+        break_on_hyphens=False,
     )]
   return lines

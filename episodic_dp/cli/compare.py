@@ -1,18 +1,19 @@
-"""Compare trained runs: scores, epsilon and steps.
+"""Compare the scores, epsilon and steps of trained runs.
 
   episodic-dp compare RUN RUN ... [--format=table|json]
   episodic-dp compare SWEEP
 
-Each RUN is a work directory of episodic-dp train, or a folder of several, as
-from a sweep. Nothing is computed again. The last validation score comes from
-metrics.jsonl. The scores on test tasks (last checkpoint and ensemble) come from
-evaluation.json, if episodic-dp evaluate has written it. Epsilon and delta of
-every level come from guarantee.json. An unfinished run is listed with the steps
-it has done; until it ends, its epsilon is that of all its steps.
+Each RUN is a work directory of episodic-dp train, or a folder of several, as a
+sweep makes it. The command only reads what the runs wrote. The last validation
+score comes from metrics.jsonl. The scores on test tasks (last checkpoint and
+ensemble) come from evaluation.json, if episodic-dp evaluate has written it.
+Epsilon and delta of every level come from guarantee.json. The table lists an
+unfinished run with the steps that it has done, but with the epsilon of all its
+steps.
 
-Finished runs that differ only in their keys (config.seed, private_seed, and
-their devices) have one more row: the mean, with the 95 % interval of Student's
-t over the runs, and the largest epsilon. Runs on data with different trees are
+Finished runs that differ only in their keys (config.seed, private_seed) and
+their devices have one more row. It shows their mean, with the 95 % interval of
+Student's t over the runs, and the largest epsilon. Runs on different data are
 never averaged.
 """
 

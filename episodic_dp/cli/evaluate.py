@@ -2,11 +2,12 @@
 
   episodic-dp evaluate --workdir=DIR [--data_dir=DIR]
 
-The command tests the last checkpoint, and the ensemble of the five checkpoints
-that are best on public validation tasks (each adapts separately; their softmax
-outputs or predictions are averaged), with 95 % intervals. The test tasks come
-from a public seed, so every run of a config is measured on the same tasks. The
-command prints a table and writes DIR/evaluation.json.
+The command tests the last checkpoint, and an ensemble of the five checkpoints
+that are best on public validation tasks. Each of them adapts separately, and
+the ensemble averages their softmax outputs or predictions. Every score has its
+95 % interval. The test tasks come from a public seed, so every run of a config
+is measured on the same tasks. The command prints a table and writes
+DIR/evaluation.json.
 """
 
 from absl import flags

@@ -5,10 +5,10 @@
 
 MODEL holds the weights, model.json (network, learner, preprocessing), the
 privacy statement, a model card with the accuracy of episodic-dp evaluate, and
-the digest of every file. It holds nothing private: no key, no name of a class
-or a file. `episodic-dp adapt` and `episodic_dp.export.Predictor` load it, and
-execute nothing in it. A run without a guarantee is exported only with
---without_guarantee, and its card says so.
+the digest of every file. It holds nothing private: no key, and no name of a
+class or a file. `episodic-dp adapt` and `episodic_dp.export.Predictor` load it
+and execute nothing in it. A run without a guarantee needs --without_guarantee,
+and its card says so.
 """
 
 from typing import Any
@@ -23,13 +23,13 @@ from episodic_dp.export import writing
 def define_flags() -> None:
   """Define the flags of the run and of the folder."""
   shared_flags.define_workdir("Folder of a run of episodic-dp train.")
-  shared_flags.define_out("The folder to make.", required=True)
+  shared_flags.define_out("New folder of the model.", required=True)
   flags.DEFINE_enum(
       "checkpoint",
       "last",
       writing.CHOICES,
-      "The last, the best on public validation tasks, or up to five of"
-      " the best together.",
+      "last: the last checkpoint. best: the best one on public validation"
+      " tasks. ensemble: up to five of the best together.",
   )
   flags.DEFINE_bool(
       "without_guarantee", False, "Export a run that has no guarantee."

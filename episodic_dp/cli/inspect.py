@@ -1,12 +1,13 @@
-"""Show how a plan samples and how private it is, before any training.
+"""Show the sampling and the epsilon of a plan, before any training.
 
   episodic-dp inspect --config=glyphs --out=runs/inspect
   episodic-dp inspect --config=omniglot --data_dir=DATA --out=DIR
 
-The command prints the table of episodic-dp account and writes DIR/inspect.png:
-the sampling of each level and its epsilon, with some tasks of the public
-validation split if the data are available. Everything else needs only the
-config (for your own data, the sizes listed in --data_dir).
+The command prints the table of episodic-dp account and writes DIR/inspect.png.
+The figure shows the sampling of each level and its epsilon. If the data are
+available, it also shows some tasks of the public validation split. Everything
+else needs only the config and, for your own data, the sizes listed in
+--data_dir.
 """
 
 import pathlib

@@ -1,27 +1,27 @@
-"""Attack released meta-models: who took part in the training?
+"""Attack released meta-models: guess who took part in the training.
 
   episodic-dp membership --read_private_training_data \\
       --workdir=DIR [--workdir_other=DIR ...] [--out=DIR]
 
-DIR is a folder of episodic-dp train or (in a checkout) of `make train`, whose
-private and plain run are attacked together. The attacker adapts the last
-checkpoint to a person's support examples, and calls them a member if the loss
-on their query examples is small (`episodic_dp.analysis.membership_attack`).
-This is done once for each participant, by the mean over several tasks, and once
-for each single example. Members are the first participants of the training
-data. The others are held-out participants of the test split (any number of them
-for the built-in data).
+DIR is a folder of episodic-dp train. In a checkout it may also be the folder of
+`make train`, whose private and plain run are attacked together. The attacker
+adapts the last checkpoint to a person's support examples, and calls the person
+a member if the loss on the person's query examples is small
+(`episodic_dp.analysis.membership_attack`). The attack judges each participant
+by the mean over several tasks, and each example singly. Members are the first
+participants of the training data. The others are held-out participants of the
+test split; built-in data have any number of them.
 
-The command writes membership.json, membership.md and membership.png: the rates
-of true positives at small rates of false ones with 95 % intervals, the area
-under the curve, and the most that the run's (epsilon, delta) allows. For
-examples that is the participant's guarantee, since an example outside the
-training data comes with a participant outside it.
+The command writes membership.json, membership.md and membership.png. They show
+the rates of true positives at small rates of false positives with 95 %
+intervals, the area under the curve, and the most that the run's (epsilon,
+delta) allows. For examples this limit is the participant's guarantee, since an
+example outside the training data comes with a participant outside it.
 
 The attack reads the private training data, and no noise protects its results.
 Therefore it needs the flag, and by default it writes to the private/ folder of
-the first run, which only the data holder should read. --out writes elsewhere;
-use it for runs on public data.
+the first run, which only the data holder should read. For runs on public data
+--out=DIR writes elsewhere.
 """
 
 
@@ -78,7 +78,7 @@ def define_flags() -> None:
   """Define the flags of the runs, their data, and who is attacked."""
   shared_flags.define_workdir("Folder of a run, or of several.")
   flags.DEFINE_multi_string(
-      "workdir_other", [], "Another such folder, to be shown with it."
+      "workdir_other", [], "Another such folder, for the same table."
   )
   flags.DEFINE_bool(
       "read_private_training_data",

@@ -4,16 +4,16 @@
   episodic-dp plan --config=own_data:levels=person/class/image --epsilon=2 \\
       --data_dir=PATH --format=json
 
-The candidates lie around the config: more query images of a class, smaller clip
-norms, and more or fewer people in a step for the same tasks of all steps
-together. The accountant finds the noise with which each spends epsilon, and
-public tasks show how much of such a step is signal. One is marked, its command
-printed, and one line says what limits it. The config itself is chosen unless
-another is clearly better.
+The candidates vary the config: more query images of a class, smaller clip
+norms, and more or fewer people in a step, with the same number of tasks in all
+steps together. The accountant finds the noise with which each candidate spends
+epsilon. Public tasks show how much of its step is signal. The command marks one
+candidate, prints the command that trains it, and says in one line what limits
+it. It marks the config itself unless another candidate is clearly better.
 
-The public tasks are of the validation split, which is public by assumption.
-Training data are not used, but for the numbers of their units, which are
-public, too. A minute for small networks.
+The public tasks come from the validation split, which is public by assumption.
+Of the training data the command reads only the numbers of units, which are also
+public. It takes a minute for small networks.
 """
 
 import shlex

@@ -3,19 +3,20 @@
   episodic-dp pvi --config=adult --data_dir=DATA --workdir=DIR
   episodic-dp pvi --config=own_table --data_dir=DIR --workdir=DIR
 
-Partitioned variational inference: each client has a separate factor of the
+In partitioned variational inference each client has a separate factor of the
 posterior, which it updates by differentially private steps on its own rows.
 Every client has a separate guarantee, and stops before it would exceed
---config.target_epsilon. Their joint release has the largest of these epsilons,
+--config.target_epsilon. The joint release has the largest of these epsilons,
 since no row has two clients.
 
 The same command resumes a stopped run from its last checkpoint and ends with
-the same posterior bit for bit. If an input of the visits has changed, the run
-is refused. --resume=fork then resumes under a fresh key, and charges again the
-rounds that may have been released since the checkpoint. The folder holds
-config.json, metrics.jsonl, guarantees.json, guarantees/ (a privacy statement
-for each client, for episodic-dp verify), checkpoints/ and private/ (the secret
-key: keep it from readers).
+the same posterior bit for bit. If an input of the visits has changed, the
+command refuses to resume. --resume=fork then resumes under a fresh key, and
+charges again the rounds that may have been released since the checkpoint.
+
+The folder holds config.json, metrics.jsonl, guarantees.json, guarantees/ (a
+privacy statement of each client for episodic-dp verify), checkpoints/ and
+private/. The secret key is in private/: let nobody read it.
 """
 
 import sys

@@ -35,7 +35,8 @@ def define_config(
   flags.DEFINE_multi_string(
       _FIELD,
       [],
-      "Value of a field, as in --config.seed=1: see episodic-dp train --help.",
+      "Value of a field, as in --config.seed=1; episodic-dp train --help lists"
+      " all fields.",
   )
 
 
@@ -79,15 +80,17 @@ def define_resume() -> None:
       "resume",
       "same",
       ("same", "fork", "auto"),
-      "For a started run: resume it unchanged (same); or, if anything has"
-      " changed, under a fresh key, charging again the steps that may have been"
-      " released since its last checkpoint (fork; auto is for launchers).",
+      "For a run that has started. same: resume it, and refuse any change."
+      " fork: resume it after a change under a fresh key, and charge again the"
+      " steps that may have been released since its last checkpoint. auto: same"
+      " if possible, otherwise fork (for launchers).",
   )
   flags.DEFINE_string(
       "key_file",
       None,
-      "File of the secret key, on this machine; by default in WORKDIR/private,"
-      " for a run on an object store in ~/.episodic_dp/keys.",
+      "File of the secret key, on this machine. The default is in"
+      " WORKDIR/private, or in ~/.episodic_dp/keys for a run on an object"
+      " store.",
   )
 
 

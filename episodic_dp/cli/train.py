@@ -7,40 +7,42 @@ The config describes the sampling, the release and the number of steps. Every
 field can be set on the command line (--config.steps=10), and most config files
 take arguments after a colon (--config=glyphs:private=0).
 
-A run whose --workdir has a checkpoint is resumed: after a kill or a SIGTERM,
-the same command ends with the same parameters bit for bit. If an input of the
-steps has changed (a field of the config, a version, the number of devices), the
-run is refused, and the error names the change. --resume=fork then resumes from
-the last checkpoint under a fresh key, and the ledger charges again the steps
-that may have been released since. --resume=auto does the same if needed, for
-launchers. Other data, another release or another learner need a new folder.
+The command resumes a run whose --workdir has a checkpoint: after a kill or a
+SIGTERM, the same command ends with the same parameters bit for bit. If an input
+of the steps has changed (a field of the config, a version, the number of
+devices), it refuses to resume and names the change. --resume=fork then resumes
+from the last checkpoint under a fresh key, and the ledger charges again the
+steps that may have been released since. --resume=auto does so only if
+necessary, which suits launchers. Other data, another release or another learner
+need a new folder.
 
-SIGTERM and SIGUSR1, as schedulers send them, and --time_limit=55m save a
-checkpoint after the current step and end with status 75: queue the same command
-again. Ctrl-C does so with status 130; a second Ctrl-C ends at once. Status 0
-means that all steps are done, or all that the budget allows; status 1 is an
+On SIGTERM or SIGUSR1, which schedulers send, and at the end of --time_limit=55m
+the run saves a checkpoint after the current step and ends with status 75: queue
+the same command again. Ctrl-C does the same with status 130; a second Ctrl-C
+ends the run at once. Status 0 means that all steps are done. Status 1 is an
 error.
 
 The folder holds config.json, metrics.jsonl, guarantee.json, checkpoints/, two
-pictures, tensorboard/ and private/ (the secret key: keep it from readers). It
-may be on an object store (gs://, s3://). The key then stays on this machine, in
-~/.episodic_dp/keys or at --key_file.
+pictures, tensorboard/ and private/. The secret key is in private/: let nobody
+read it. The folder may be on an object store (gs://, s3://). The key then stays
+on this machine, in ~/.episodic_dp/keys or at --key_file.
 
 The clip norm is fixed, or follows a quantile of the gradients' norms at no
 further cost (--config.mechanism.clipping=private_quantile with .clip_quantile,
-.clip_rate and .count_noise; see plan.Mechanism). percentile_window, with
-.clip_percentile and .clip_window, computes it from raw norms as DP-MAML did.
-Such a run has no guarantee, and its checkpoints hold norms of single tasks.
+.clip_rate and .count_noise; see plan.Mechanism). clipping=percentile_window,
+with .clip_percentile and .clip_window, computes it from raw norms as DP-MAML
+did. Such a run has no guarantee, and its checkpoints hold norms of single
+tasks.
 
 All devices share the tasks of a step, or --config.compute.devices=N of them.
-Several processes train together if all are started with the same command and
---coordinator=HOST:PORT --num_processes=N --process_id=I, or by srun or mpirun;
-only process 0 uses --workdir. If one of them is lost, the others end within
+Several processes train together if srun or mpirun starts them, or if all get
+the same command and --coordinator=HOST:PORT --num_processes=N --process_id=I.
+Only process 0 uses --workdir. If one process is lost, the others end within
 half a minute, with a status other than 0.
 
-Several runs with separate keys: launch/launch.py --sweep=config.seed=0,1,2
-trains them, episodic-dp compare prints their mean, and episodic-dp account
---ledger prints the epsilon of all together, which is the cost of the mean.
+launch/launch.py --sweep=config.seed=0,1,2 trains several runs with separate
+keys. episodic-dp compare prints their mean. The mean costs the epsilon of all
+runs together, which episodic-dp account --ledger prints.
 
 --epsilon=2 computes the noise with which all steps together spend epsilon 2 for
 --config.privacy_unit (by default the primary level), and trains with it.

@@ -4,12 +4,12 @@
 
 A statement is the guarantee.json of a run, or the output of episodic-dp account
 (--statement=FILE, --format=json). It describes hierarchy, plan, mechanism and
-steps. From these every guarantee is computed again, and compared with the
-stated one. If the statement does not hold, the exit status is 1, and one
-sentence gives the reason: it promises more, leaves out an assumption, or is
-damaged.
+steps. The command computes every guarantee from them again and compares it with
+the stated one. A statement does not hold if it promises more, leaves out an
+assumption, or is damaged. The exit status is then 1, and one sentence gives the
+reason.
 
-Only the arithmetic can be checked. A statement cannot show that the run
+The command checks only the arithmetic. A statement cannot show that the run
 followed it, that the data had these sizes, or that some weights belong to it.
 To prove who published it, sign the file with minisign, gpg or sigstore.
 """
@@ -28,11 +28,10 @@ _WIDTH = 80
 _COLUMNS = ("level", "stated", "recomputed", "verdict")
 # Printed for a statement that holds.
 LIMITS = (
-    "Checked: the numbers follow from the run that the statement describes. No"
-    " statement can show that the run sampled in this way, that the data had"
-    " these sizes, that the noise was added once under a secret key, or that"
-    " some weights came from this run: only its publisher can confirm"
-    " that."
+    "The numbers follow from the run that the statement describes. No statement"
+    " can show that the run sampled in this way, that the data had these sizes,"
+    " that the noise was added once under a secret key, or that some weights"
+    " came from this run. Only its publisher can confirm that."
 )
 
 

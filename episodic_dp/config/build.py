@@ -144,7 +144,7 @@ def _recorded(
     learner: learners.Learner,
     validation_digest: str | None,
 ) -> dict[str, Any]:
-  """Return the config of config.json, with what its weights and data are."""
+  """Return the config with the digests and shapes of weights and data."""
   start = config.model.start
   if start is not None and start not in parts.SHIPPED:
     start = os.path.abspath(start)

@@ -52,7 +52,8 @@ class Plan:
 
   Attributes:
     stages: stages of sampling, the primary units first.
-    allow_short_units: whether a unit may hold fewer than a stage samples.
+    allow_short_units: whether a unit may hold fewer children than its stage
+      samples.
   """
 
   stages: tuple[plan_lib.Stage, ...]

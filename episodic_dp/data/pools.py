@@ -109,8 +109,7 @@ def make_splits(
     levels: names of a class and of an image.
     description: description of the classes.
     trees: part -> a deeper tree over its images in their order, instead of
-    class
-      -> image.
+      class -> image.
     rotate: whether training tasks rotate classes.
 
   Raises:

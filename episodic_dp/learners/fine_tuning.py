@@ -1,8 +1,4 @@
-"""Plain fine-tuning: the baseline for networks that were trained elsewhere.
-
-The baseline of Chen et al., "A Closer Look at Few-shot Classification" (ICLR
-2019), section 3.2, and of DP-MAML's comparison of initialisations.
-"""
+"""Plain fine-tuning: the baseline for networks that were trained elsewhere."""
 
 import dataclasses
 from typing import Any
@@ -20,6 +16,9 @@ from episodic_dp.models import parts
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuning(learner.TaskLearner):
   """Train on a test task's support set; for evaluation, not meta-trained.
+
+  The baseline of Chen et al., "A Closer Look at Few-shot Classification" (ICLR
+  2019), section 3.2, and of DP-MAML's comparison of initialisations.
 
   Attributes:
     model: the network, with as many outputs as a task has classes.

@@ -166,7 +166,7 @@ class Learner(abc.ABC):
     layers (`model.random` is None) it is this learner. `predict` and evaluation
     use no random layers.
     """
-    return self._of_model(self.model.drawing(key))
+    return self._of_model(self.model.with_key(key))
 
   def in_pass(self, i: jax.Array | int) -> Self:
     """Return the learner of pass i over a support set, with new random numbers.

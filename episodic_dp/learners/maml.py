@@ -1,11 +1,7 @@
 """MAML, ANIL and Meta-SGD: learn the weights to adapt from by gradient steps.
 
-Finn, Abbeel and Levine, "Model-Agnostic Meta-Learning for Fast Adaptation of
-Deep Networks" (ICML 2017), equation 1 and Algorithm 1; its section 5.2 has the
-first-order form. The options of MAML++ are those of Antoniou, Edwards and
-Storkey, "How to train your MAML" (ICLR 2019), sections 4 and 5. A schedule of
-its multi-step loss depends only on the number of the outer step, which is
-public: the weights cost no privacy.
+A schedule of the multi-step loss depends only on the number of the outer step,
+which is public. So its weights cost no privacy.
 """
 
 from collections.abc import Callable
@@ -53,6 +49,11 @@ def annealed(
 class MAML(learner.TaskLearner):
   """Model-agnostic meta-learning, with the parts of MAML++ as options.
 
+  Finn, Abbeel and Levine, "Model-Agnostic Meta-Learning for Fast Adaptation of
+  Deep Networks" (ICML 2017), equation 1 and Algorithm 1; the first-order form
+  is in section 5.2. The options are those of Antoniou, Edwards and Storkey,
+  "How to train your MAML" (ICLR 2019), sections 4 and 5.
+
   The meta-parameters are the network's. With `per_step_norm` its norm
   parameters have a leading axis of inner steps. With `learned_rates` the tree
   is {"model": the network's parameters, "rates": the rates}.
@@ -68,10 +69,9 @@ class MAML(learner.TaskLearner):
     learned_rates: whether to learn one inner rate for every array of parameters
       and inner step ("per-layer per-step learning rates").
     per_step_norm: whether to learn separate scales and biases of the norm
-    layers
-      for every inner step, and to exclude them from the inner loop. Those of
-      step i serve its support pass and the query pass after it. Statistics are
-      always those of the current batch; none are carried.
+      layers for every inner step, and to exclude them from the inner loop.
+      Those of step i serve its support pass and the query pass after it.
+      Statistics are always those of the current batch; none are carried.
     loss_weights: weights of the query loss after each inner step ("multi-step
       loss"): `inner_steps` numbers of at least 0, or outer step -> such an
       array (`annealed`), which `at_step` resolves; None for the last step's
@@ -229,8 +229,9 @@ class MetaSGD(MAML):
   The meta-parameters are {"model": the network's, "rates": arrays like the
   adapted ones}, twice as many as MAML's, so that noise of a given multiplier
   has a norm larger by the root of two. All rates start at `inner_rate` (the
-  paper draws them from [0.005, 0.1]) and may become negative, as in the paper.
-  With several inner steps the rates are the same in each; the paper has one.
+  paper samples them from [0.005, 0.1]) and may become negative, as in the
+  paper. With several inner steps the rates are the same in each; the paper has
+  one.
 
   The attributes are those of `MAML`, with one rate for every parameter instead
   of one for every array and step.

@@ -1,9 +1,4 @@
-"""Reptile: move towards the weights after a task's own training.
-
-Nichol, Achiam and Schulman, "On First-Order Meta-Learning Algorithms" (2018),
-Algorithm 1 and section 3; the batched form, Algorithm 2, is the private step's
-sum over tasks.
-"""
+"""Reptile: move towards the weights after a task's own training."""
 
 import dataclasses
 from typing import Any
@@ -19,6 +14,10 @@ from episodic_dp.learners import learner
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reptile(learner.TaskLearner):
   """Clip the task's update instead of a loss gradient.
+
+  Nichol, Achiam and Schulman, "On First-Order Meta-Learning Algorithms" (2018),
+  Algorithm 1 and section 3. The private step's sum over tasks is the batched
+  form, Algorithm 2.
 
   A task trains from the meta-parameters p for `inner_steps` steps on all of its
   examples, support and query together (the update needs no split), and reaches

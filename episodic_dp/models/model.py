@@ -48,9 +48,9 @@ class Model(NamedTuple):
     random: (params, examples, key) -> logits, used in training instead of
       `apply` by a network with random layers such as dropout; None without
       them.
-    key: the random layers' key while they are in use (`drawing`), else None.
-    draws: number of repetitions of a task with new random numbers in a step;
-      their gradients are averaged before they are clipped.
+    key: the random layers' key while they are in use (`with_key`), else None.
+    multiplicity: number of repetitions of a task with new random numbers in a
+      step; their gradients are averaged before they are clipped.
     whole: params -> the parameters of the whole network, if some are frozen
       (`parts.start_from`); None if params are all of them.
     start: digest of the initial weights, None if they are random; a run's
@@ -64,11 +64,11 @@ class Model(NamedTuple):
   way: int | None = None
   random: Random | None = None
   key: jax.Array | None = None
-  draws: int = 1
+  multiplicity: int = 1
   whole: Callable[[Params], Params] | None = None
   start: str | None = None
 
-  def drawing(self, key: jax.Array) -> "Model":
+  def with_key(self, key: jax.Array) -> "Model":
     """Return the network with random layers that use a key."""
     random = self.random
     if random is None:
@@ -82,7 +82,7 @@ class Model(NamedTuple):
     """Return the network of pass i = 0, 1, .. over a task."""
     if self.key is None:
       return self
-    return self.drawing(jax.random.fold_in(self.key, i + 1))
+    return self.with_key(jax.random.fold_in(self.key, i + 1))
 
 
 def check_model(model: Any) -> None:
@@ -148,7 +148,7 @@ def mixes(model: Model, input_shape: tuple[int, ...]) -> bool:
   declared property is not used.
   """
   params = jax.eval_shape(model.init, jax.random.key(0))
-  trained = model.drawing(jax.random.key(0))
+  trained = model.with_key(jax.random.key(0))
   return any(
       mixes_examples(apply, params, input_shape)
       for apply in dict.fromkeys((model.apply, trained.apply))
@@ -356,4 +356,4 @@ def augmented(
       return model.apply(params, images)
     return model.random(params, images, inner)
 
-  return model._replace(random=random, draws=augmentation.draws)
+  return model._replace(random=random, multiplicity=augmentation.multiplicity)

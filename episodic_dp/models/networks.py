@@ -287,11 +287,7 @@ class _Convolutional(nn.Module):
 
 
 class Conv4(_Convolutional):
-  """Four convolutional blocks and a linear head.
-
-  Blocks of 3x3 convolution, norm, LeakyReLU 0.01 and 2x2 max-pool: Vinyals et
-  al., "Matching Networks" (2016), with the LeakyReLU of Antoniou et al., "How
-  to train your MAML" (2019).
+  """Four convolutional blocks and a linear head; see `conv4`.
 
   Attributes:
     way: number of classes, and of logits; None omits the head.
@@ -367,10 +363,7 @@ class Residual(nn.Module):
 class ResNet12(_Convolutional):
   """Four residual blocks, the mean over space, and a linear head.
 
-  Oreshkin, Rodriguez and Lacoste, "TADAM" (NeurIPS 2018), with the channels and
-  the LeakyReLU 0.1 of Lee et al., "Meta-Learning with Differentiable Convex
-  Optimization" (MetaOptNet, CVPR 2019), section 4.1. Their dropout, DropBlock
-  and weight decay are left out: here the noise regularises.
+  See `resnet12`.
 
   Attributes:
     way: number of classes, and of logits; None omits the head.
@@ -445,6 +438,10 @@ def conv4(
 ) -> model_lib.Model:
   """Build a `Conv4` of any width.
 
+  Blocks of 3x3 convolution, norm, LeakyReLU 0.01 and 2x2 max-pool: Vinyals et
+  al., "Matching Networks" (2016), with the LeakyReLU of Antoniou et al., "How
+  to train your MAML" (2019).
+
   Args:
     way: number of classes; None omits the head: the outputs are the features
       [n, d] that metric learners compare, d = (H // 16) (W // 16) width.
@@ -468,6 +465,11 @@ def resnet12(
     input_shape: tuple[int, ...] = (84, 84, 3),
 ) -> model_lib.Model:
   """Build a `ResNet12`.
+
+  Oreshkin, Rodriguez and Lacoste, "TADAM" (NeurIPS 2018), with the channels and
+  the LeakyReLU 0.1 of Lee et al., "Meta-Learning with Differentiable Convex
+  Optimization" (MetaOptNet, CVPR 2019), section 4.1. Their dropout, DropBlock
+  and weight decay are left out: here the noise regularises.
 
   Args:
     way: number of classes; None omits the head: features [n, 10 width].

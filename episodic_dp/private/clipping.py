@@ -147,8 +147,7 @@ def compensated_add(
   Args:
     total: tree of float32 arrays, the sum so far.
     compensation: tree of the same shapes, the rounding errors so far; the sum
-    is
-      `total + compensation`.
+      is `total + compensation`.
     part: tree of the same shapes, to be added.
 
   Returns:

@@ -356,13 +356,13 @@ def task_gradient(
   """
   if learner.model.random is None:
     return learner.meta_gradient(params, task)
-  draws = learner.model.draws
-  if draws == 1:
+  multiplicity = learner.model.multiplicity
+  if multiplicity == 1:
     return learner.at_task(layer_key).meta_gradient(params, task)
   # One after another, so that memory is that of one.
   found = lax.map(
       lambda k: learner.at_task(k).meta_gradient(params, task),
-      jax.random.split(layer_key, draws),
+      jax.random.split(layer_key, multiplicity),
   )
   return jax.tree.map(lambda a: a.mean(0), found)
 

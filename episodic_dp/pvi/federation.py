@@ -56,15 +56,16 @@ def _examples(size: int) -> plan_lib.Hierarchy:
 def make_clients(
     inputs: np.ndarray, labels: np.ndarray, members: Mapping[str, np.ndarray]
 ) -> tuple[Client, ...]:
-  """Make clients from rows, each with images float32[n, 1, 1, features].
+  """Make the data set of each client from the rows of one table.
 
   Args:
-    inputs: [rows, features].
-    labels: [rows], classes from 0.
-    members: name -> rows of the client.
+    inputs: numbers [rows, features], already scaled by public constants.
+    labels: whole numbers [rows], the class of each row, from 0.
+    members: name of a client -> int[n], the numbers of its rows.
 
   Returns:
-    The clients, in the order of `members`.
+    The clients in the order of `members`, each with `images` float32[n, 1, 1,
+    features], `labels` int32[n] and a hierarchy of n examples.
 
   Raises:
     PlanError: a row has two clients, for which their guarantees would not hold,
@@ -127,15 +128,16 @@ def release(
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Spec:
-  """Everything that determines a run.
+  """Everything that determines a run of `run`.
 
   Attributes:
     learner: likelihood and prior.
-    optimizer: optimizer of a visit; its state stays with the client.
-    clients: the examples of each client.
+    optimizer: an Optax transformation for the steps of a visit; its state stays
+      with the client.
+    clients: the examples of each client, from `make_clients`.
     releases: sampling and mechanism of a local step of each client.
-    deltas: delta of each client's guarantee.
-    local_steps: number of steps of a visit.
+    deltas: delta of each client's guarantee, above 0 and below 1.
+    local_steps: number of steps of a visit, at least 1.
     target_epsilon: the most that a client may spend; None for no limit.
     damping: damping of every factor's change, above 0 and at most 1.
     rounds: largest number of rounds.
@@ -207,13 +209,10 @@ class Spec:
 
   def guarantee(self, client: int, visits: int) -> accounting.Guarantee:
     """Return a client's guarantee after at least one visit."""
-    found = _guarantee(
+    return _guarantee(
         self.releases[client], steps=visits * self.local_steps,
         delta=self.deltas[client], level=LEVEL,
-    )
-    if self.private_seed is None:
-      return found
-    return found.with_caveat(report.SEEDED)
+    ).of_run(seeded=self.private_seed is not None)
 
 
 class Group(NamedTuple):

@@ -36,7 +36,7 @@ _SHARES = _WEIGHTS / _WEIGHTS.sum()
 
 
 class Examples(NamedTuple):
-  """Some examples of one client.
+  """Examples of one client, padded to a common length.
 
   Attributes:
     inputs: floating [n, features].
@@ -53,16 +53,19 @@ class Examples(NamedTuple):
 class LinearRegression:
   """Bayesian linear regression with known noise: conjugate, in closed form.
 
+  A client's visit is exact: Sharma, "Differential Privacy & Approximate
+  Bayesian Inference", equation 2.20.
+
   Attributes:
     features: number of features of an input; add a constant one for an offset.
-    noise: standard deviation of a label around its mean.
+    noise: standard deviation of a label around its mean, in units of the label.
   """
 
   features: int
   noise: float = 1.0
 
   def prior(self, variance: float) -> gaussian.Full:
-    """Return independent centred parameters with one variance."""
+    """Return independent parameters of mean 0 with one variance."""
     return gaussian.Full(
         jnp.zeros(self.features), jnp.eye(self.features) / variance
     )
@@ -83,7 +86,11 @@ class LinearRegression:
 
 @dataclasses.dataclass(frozen=True)
 class LogisticRegression:
-  """Two classes: the logit of class 1 is linear in the input.
+  """Bayesian logistic regression: the logit of class 1 is linear in the input.
+
+  Expectations under a mean-field posterior use the local reparameterisation of
+  Kingma, Salimans and Welling, "Variational Dropout and the Local
+  Reparameterization Trick" (2015).
 
   Attributes:
     features: number of features of an input; each has a weight, plus an offset.
@@ -92,7 +99,7 @@ class LogisticRegression:
   features: int
 
   def prior(self, variance: float) -> gaussian.MeanField:
-    """Return independent centred parameters with one variance."""
+    """Return independent parameters of mean 0 with one variance."""
     zero = {"offset": jnp.zeros(()), "weights": jnp.zeros(self.features)}
     precision = jax.tree.map(lambda a: a + 1 / variance, zero)
     return gaussian.MeanField(zero, precision)

@@ -74,18 +74,24 @@ def run(
     federation: federation_lib.Federation | None = None,
     **options: Any,
 ) -> Result:
-  """Run in a work directory, from its last checkpoint if there is one.
+  """Learn a posterior from all clients, from the last checkpoint if any.
+
+  Partitioned variational inference: Algorithm 2 of Sharma, "Differential
+  Privacy & Approximate Bayesian Inference", after Bui et al., "Partitioned
+  Variational Inference" (2018).
 
   Args:
     spec: the run.
     workdir: receives config.json, metrics.jsonl, guarantees.json, guarantees/
       (a privacy statement for each client), checkpoints/ and private/.
-    federation: from an earlier run with the same clients, releases and visits.
+    federation: compiled functions of an earlier run with the same clients,
+      releases and visits; None compiles them.
     **options: "resume", "key_file", "deadline" and "callbacks" of
       `training.run`.
 
   Returns:
-    The posterior, and each client's guarantee: `Result`.
+    `Result`: the posterior (float arrays), the rounds done, and each client's
+    guarantee.
 
   Raises:
     RunError: the folder cannot be used, or holds another run.

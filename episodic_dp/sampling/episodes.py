@@ -30,8 +30,9 @@ class EpisodeBatch(NamedTuple):
   """A task: a support and a query set.
 
   Attributes:
-    support: way * shot examples, which a learner adapts to.
-    query: way * query examples, which measure the adapted model.
+    support: `images` and `labels` of way * shot examples, which a learner
+      adapts to; see `make_episode` for shapes and dtypes.
+    query: those of way * query examples, which measure the adapted model.
   """
 
   support: Examples
@@ -84,9 +85,9 @@ def make_episode(
 ) -> EpisodeBatch:
   """Make one task from its images, features or points; `vmap` it over tasks.
 
-  Labels are a uniformly random permutation of 0 .. way - 1, drawn from the
+  Labels are a uniformly random permutation of 0 .. way - 1, sampled from the
   task's key, so that a class's position does not identify it. Points include
-  their labels, and nothing is drawn.
+  their labels, and nothing is sampled.
 
   Args:
     key: the task's key.

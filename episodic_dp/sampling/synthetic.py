@@ -106,7 +106,7 @@ def synthetic_participants(
 ) -> tuple[hierarchy_lib.Hierarchy, ParticipantRows]:
   """Make participants of `way` classes each, with `per_class` images of each.
 
-  Classes, and images within each, are drawn without replacement by a fixed
+  Classes, and images within each, are sampled without replacement by a fixed
   public function of (key_seed, i). Nothing is stored, and every run has the
   same participants.
 

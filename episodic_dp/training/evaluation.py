@@ -233,6 +233,10 @@ class Evaluator:
     Args:
       members: parameter trees, one for a single model.
       tasks: the tasks to score.
+
+    Returns:
+      The mean and its 95 % interval, `Score`: accuracy from 0 to 1, or in
+      regression the squared error.
     """
     total: np.ndarray | float = 0.0
     labels = np.zeros(0)

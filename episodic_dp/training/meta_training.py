@@ -14,7 +14,6 @@ import numpy as np
 from episodic_dp import accounting
 from episodic_dp import plan as plan_lib
 from episodic_dp import private
-from episodic_dp.accounting import report
 from episodic_dp.output import files
 from episodic_dp.output import phases
 from episodic_dp.private import state as state_lib
@@ -131,13 +130,15 @@ class Spending:
   def _guarantees(
       self, ledger: accounting.Ledger
   ) -> Mapping[str, accounting.Guarantee]:
-    found = ledger.guarantees(delta=self._spec.delta)
-    # Part of the guarantee, so that it is shown with every epsilon.
-    if self._spec.learner.model.start is not None:
-      found = {k: g.with_caveat(report.STARTED) for k, g in found.items()}
-    if self._spec.private_seed is not None:
-      found = {k: g.with_caveat(report.SEEDED) for k, g in found.items()}
-    return found
+    spec = self._spec
+    # The caveats are part of it, so that they are shown with every epsilon.
+    return {
+        level: guarantee.of_run(
+            seeded=spec.private_seed is not None,
+            started=spec.learner.model.start is not None,
+        )
+        for level, guarantee in ledger.guarantees(delta=spec.delta).items()
+    }
 
 
 class MetaTraining:

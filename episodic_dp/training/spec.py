@@ -25,8 +25,7 @@ class TrainingSpec:
   Attributes:
     train: the data that tasks are sampled from.
     validation: fixed tasks of public classes (`sample_tasks`); None for a run
-    without
-      validation, which has no best checkpoints.
+      without validation, which has no best checkpoints.
     release: sampling plan and mechanism of a step, with the hierarchy of
       `train`.
     learner: MAML or another learner.

@@ -37,8 +37,7 @@ class Benchmark(NamedTuple):
     about: the measured quantity, in a few words.
     repeats: turns of every case; 1 for a trial.
     cores: whether every core of a CPU is a device, as in training; otherwise
-    one
-      device uses all cores.
+      one device uses all cores.
   """
 
   function: str

@@ -279,8 +279,8 @@ def deltas_after_a_pass(tasks: int) -> dict[str, float]:
   """
 
   def delta(accountant: Any, stage: plan.Stage) -> float:
-    kinds = accounting.unit_profiles(_release(tasks, stage), "participant")
-    run = (base.Phase(kinds, tasks // _LOT),)
+    units = accounting.unit_profiles(_release(tasks, stage), "participant")
+    run = (base.Phase(units, tasks // _LOT),)
     return max(
         accountant.delta(run, direction, 1.5)
         for direction in amplification.DIRECTIONS

@@ -257,9 +257,9 @@ def claimed(hierarchy, stages, clip, level, epsilon, z):
       plan.SamplingPlan(stages, allow_short_units=True),
       plan.Mechanism(clip_unit=hierarchy.levels[clip], noise_multiplier=z),
   )
-  kinds = accounting.unit_profiles(release, level)
+  units = accounting.unit_profiles(release, level)
   at = np.asarray([epsilon])
-  return {d: float(enumerated.profile(kinds, at, d)[0]) for d in BOTH}
+  return {d: float(enumerated.profile(units, at, d)[0]) for d in BOTH}
 
 
 def test_the_counterexample():

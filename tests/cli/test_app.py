@@ -38,9 +38,9 @@ def test_help_and_flags_of_a_command(name, call, tmp_path):
   text = done.stdout
   assert text.startswith(commands.module(name).__doc__.strip())
   assert f"episodic-dp {name} " in text  # An example.
-  assert "\nflags:\n" in text and "--alsologtostderr" not in text
   assert max(map(len, text.splitlines())) <= 80
   own = commands.define_flags(commands.module(name))
+  assert ("\nflags:\n" in text) == bool(own) and "--alsologtostderr" not in text
   kinds = {flag: flags.FLAGS[flag].flag_type() for flag in own}
   needed = {
       flag: f"--{flag}={1 if kinds[flag] == 'float' else tmp_path / 'x'}"

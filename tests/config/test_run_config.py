@@ -167,7 +167,7 @@ def test_changes_are_checked_again():
         ({"optimizer.rate": -0.1}, "config.optimizer.rate=-0.1"),
         ({"optimizer.final_rate": -1.0}, "optimizer.final_rate=-1.0"),
         ({"optimizer.average": 1.0}, "optimizer.average=1.0"),
-        ({"augmentation.draws": 0}, "augmentation.draws=0"),
+        ({"augmentation.multiplicity": 0}, "augmentation.multiplicity=0"),
         ({"compute.resident": "x"}, "config.compute.resident='x'"),
         ({"data.options": 3}, "config.data.options=3"),
     ],

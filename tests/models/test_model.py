@@ -108,7 +108,7 @@ def test_a_task_draws_from_its_key_and_evaluation_does_not():
   model = linen()._replace(random=random)
   params = jax.tree.map(lambda p: p + 0.5, model.init(jax.random.key(0)))
   x = jax.random.normal(jax.random.key(1), (4, *SHAPE))
-  a, b = (model.drawing(jax.random.key(i)) for i in (2, 3))
+  a, b = (model.with_key(jax.random.key(i)) for i in (2, 3))
   drawn = [
       np.asarray(m.apply(params, x))
       for m in (a, b, a.in_pass(0), a.in_pass(1), model.in_pass(0))
@@ -236,9 +236,9 @@ def test_only_a_network_that_draws_is_augmented():
   images = jax.random.uniform(jax.random.key(1), (3, *SHAPE))
   still = plain.apply(0.0, images)
   np.testing.assert_array_equal(model.apply(0.0, images), still)
-  drawn = [model.drawing(k).apply(0.0, images) for k in KEYS[:8]]
+  drawn = [model.with_key(k).apply(0.0, images) for k in KEYS[:8]]
   assert any((d != still).any() for d in drawn)
-  again = model.drawing(KEYS[0])
+  again = model.with_key(KEYS[0])
   np.testing.assert_array_equal(drawn[0], again.apply(0.0, images))
   # Support and query of one task are drawn apart.
   assert (again.in_pass(0).apply(0.0, images) != drawn[0]).any()

@@ -439,7 +439,7 @@ def test_a_task_drawn_several_times_is_clipped_once():
     sign = jnp.sign(jax.random.uniform(key) - 0.5)
     return jnp.tile(100 * sign, (len(images), WAY))
 
-  several = network(random)._replace(draws=4)
+  several = network(random)._replace(multiplicity=4)
   (found,) = taken(Telling(several), clip_norm=1.0)
   step, updates = keys.step_key(KEY, keys.LAYERS, 0), []
   for slot in range(TASKS):

@@ -86,9 +86,8 @@ class Line(NamedTuple):
   """The positions of the outputs' parts, in noise standard deviations.
 
   Attributes:
-    seen: float64[rows, k], for each curve the probabilities that, given that
-    the
-      unit is sampled, the sum moves by `seen_at`.
+    seen: float64[rows, k], for each curve the probabilities that the sum moves
+      by `seen_at`, given that the unit is sampled.
     seen_at: float64[k].
     instead: float64[i], the same for the replacing unit: 1 at 0 if there is
       none.

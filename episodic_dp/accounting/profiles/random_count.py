@@ -1,4 +1,4 @@
-"""Profiles of units with a random number of drawn clip units.
+"""Profiles of units with a random number of clip units.
 
 A user whose examples are sampled and clipped one by one moves the sum by at
 most K clip norms, where K is the random number of his sampled examples, not by
@@ -13,14 +13,11 @@ where d is the distance of one clip unit, the inverse of the noise multiplier.
 The worst case has all of them in one direction at full length (Choquette-Choo,
 Ganesh, Steinke and Thakurta, "Privacy Amplification for Matrix Mechanisms",
 ICLR 2024).
-Steinke and Thakurta, "Privacy Amplification for Matrix Mechanisms", ICLR 2024).
 """
 
-from collections.abc import Sequence
 import dataclasses
 import functools
 import math
-from typing import Any
 
 import numpy as np
 
@@ -31,8 +28,6 @@ from episodic_dp.accounting.profiles.amplification import Direction
 
 # Distances below this are replaced by it: larger, so never optimistic.
 _MIN_DISTANCE = 1e-6
-# More values of a group's number are rounded up.
-_MOST_NUMBERS = 320
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -147,40 +142,6 @@ def _curve(kind: RandomCount, direction: Direction) -> line_mixture.Curve:
 
 
 Part = amplification.Amplification | RandomCount
-
-
-def together(
-    kinds: Sequence[Any], group: int, *, replaced: bool
-) -> RandomCount:
-  """Describe k units that are removed, or replaced, together.
-
-  Assume that all units above them are sampled. Each member is then sampled with
-  at most its own rate, whatever is known of the others, and the members move
-  the sum by at most the total of what they move alone. If they are replaced,
-  this holds for the members sampled in one data set and for those in the other.
-
-  Args:
-    kinds: the types of one member that is added or removed, of a tree.
-    group: k, the number of members.
-    replaced: whether they are replaced.
-  """
-  members = [k.parts[-1][1] if isinstance(k, Averaged) else k for k in kinds]
-  rate = max(k.rate for k in members)
-  counted = [k for k in members if isinstance(k, RandomCount)]
-  if len(counted) == len(members):
-    distance = max(k.distance for k in counted)
-    each = functools.reduce(counts_lib.larger, (
-        counts_lib.added(k.number, k.instead) for k in counted
-    ))
-  else:
-    distance, each = max(k.tail[1] for k in members), counts_lib.constant(1)
-  number = counts_lib.coarser(
-      counts_lib.chosen(each, group, rate), _MOST_NUMBERS
-  )
-  return RandomCount(
-      outer_rates=(), rate=1.0, outer_distances=(), number=number,
-      instead=counts_lib.constant(0), distance=distance, replaced=replaced,
-  )
 
 
 @dataclasses.dataclass(frozen=True)

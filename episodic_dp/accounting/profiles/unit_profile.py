@@ -212,8 +212,7 @@ def refined(
     points: the first points, ascending, float64[n].
     heights: ln of the function at the points.
     allowed: float64[n - 1], allowed relative distance of the chord of a
-    segment,
-      or of a part of it, above the function.
+      segment, or of a part of it, above the function.
     floor: segments at this height or below are not halved.
 
   Returns:

@@ -1,8 +1,8 @@
 """Own data: a folder `class/image` or `group/class/image`, NPZ, or table.
 
-The sizes of the hierarchy are read from the folder, or from the labels, before
-anything else. They are public by assumption, and so are the names of the units
-and their division into parts: see `episodic_dp.data.own_data.load`.
+The program first reads the sizes of the hierarchy from the folder, or from the
+labels. They are public by assumption, and so are the names of the units and
+their division into parts: see `episodic_dp.data.own_data.load`.
 
 Commands:
   episodic-dp train --config=own_data \\
@@ -46,16 +46,15 @@ is classified: the one above the images, or the first), private (1), way (5),
 shot (1), query (1), tasks (4: of a step, with two levels or classes on top),
 rate (0.5: share of the people that a step samples, with three levels), start
 (the public weights: glyphs or scenes with three levels and no width or network,
-otherwise none), network (the network to train: conv4, or features for
-embeddings, conv1d for series, mlp),
-noise_multiplier (1.0; --epsilon computes it), width (0: 32 with a start, 8
-without), inner_steps (1), steps (60). δ is the largest power of ten below 1 /
-(10 N), for N units of --config.privacy_unit.
+otherwise none), network (the network: conv4, features for embeddings, conv1d
+for series, or mlp), noise_multiplier (1.0; --epsilon computes it), width (0: 32
+with a start, 8 without), inner_steps (1), steps (60). δ is the largest power of
+ten below 1 / (10 N), for N units of --config.privacy_unit.
 
-Size, colour and depth of images and the division are --config.data.options.size
-and so on. Units with fewer classes or examples than a task takes, such as empty
-ones, need --config.plan.allow_short_units: a task that cannot be filled
-contributes nothing.
+--config.data.options.size, .colour and .depth set the format of images, and
+further options set the division. Units with fewer classes or examples than a
+task takes, such as empty ones, need --config.plan.allow_short_units: a task
+that cannot be filled contributes nothing.
 """
 
 from typing import Any

@@ -85,10 +85,10 @@ class Form:
     """
     values, same = example.values, example.image == self.image
     if not same or not (self.image or values.shape == self.shape):
-      kinds = {True: "an image", False: "numbers"}
+      words = {True: "an image", False: "numbers"}
       raise ValueError(
-          f"{example.name} holds {kinds[example.image]} of shape"
-          f" {values.shape} and {self.first} {kinds[self.image]} of shape"
+          f"{example.name} holds {words[example.image]} of shape"
+          f" {values.shape} and {self.first} {words[self.image]} of shape"
           f" {self.shape}: convert all to one type and shape"
       )
     if not self.image:

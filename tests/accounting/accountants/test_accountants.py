@@ -13,8 +13,8 @@ from scipy import integrate
 
 from episodic_dp import accounting
 from episodic_dp import plan
+from episodic_dp.accounting import composition
 from episodic_dp.accounting.accountants import base
-from episodic_dp.accounting.accountants import exchange
 from episodic_dp.accounting.accountants import moments
 from episodic_dp.accounting.accountants import pld
 from episodic_dp.accounting.guarantee import ACCOUNTANTS
@@ -411,7 +411,7 @@ def test_agrees_with_the_library_on_the_same_orders(p, z):
 @pytest.mark.parametrize("distance", [1e-6, 1.0, 30.0])
 def test_two_gaussians_in_a_row_are_one_twice_as_far(distance):
   one, two = base.GaussianCurve(distance), base.GaussianCurve(2 * distance)
-  both = exchange.Exchanged(one, one)
+  both = composition.Exchanged(one, one)
   for delta in (1e-2, 1e-12):
     found = both.epsilon(delta)
     assert two.epsilon(delta) * (1 - 1e-9) <= found < math.inf
@@ -425,7 +425,7 @@ def test_two_gaussians_in_a_row_are_one_twice_as_far(distance):
 
 def test_the_best_split_is_found():
   # R alone decides where A is nothing beyond a bounded loss.
-  both = exchange.Exchanged(
+  both = composition.Exchanged(
       base.GaussianCurve(1.0), base.BoundedLoss(0.2, 0.0)
   )
   wanted = base.GaussianCurve(1.0).epsilon(1e-6) + 0.2
@@ -438,7 +438,7 @@ def test_moments_bound_it_however_large_epsilon_is(distance, steps):
   unit = amplification.Amplification((), 1.0, (), distance)
   run = (base.Phase((unit,), steps),)
   truth = base.GaussianCurve(2 * distance * math.sqrt(steps))
-  found = exchange.by_moments(run)
+  found = composition.by_moments(run)
   for delta in (1e-5, 1e-100):
     assert truth.epsilon(delta) <= found.epsilon(delta)
     assert found.epsilon(delta) <= 6 * truth.epsilon(delta)
