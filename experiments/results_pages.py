@@ -236,7 +236,7 @@ def _line(row: Mapping[str, Any], rows: list[dict[str, Any]]) -> list[str]:
   """Return a private row with the published one and ours without privacy."""
   cell = published.cell(row)
   plain, private = published.TABLE3[cell]
-  alike = ("data", "way", "shot", "learner", "clipping", "query")
+  alike = ("data", "way", "shot", "learner", "clipping", "width")
   others = [
       f"{r['accuracy']:.1f}"
       for r in rows
@@ -245,6 +245,8 @@ def _line(row: Mapping[str, Any], rows: list[dict[str, Any]]) -> list[str]:
   by = _LEARNERS.get(row["learner"], row["learner"])
   if row.get("clipping", "fixed") != "fixed":
     by += f", {row['clipping']} clipping"
+  if row.get("start", "random") != "random":
+    by += f" from {row['start']}"
   proved = isinstance(row["epsilon"], float)
   return [
       f"[{published.task(*cell)}](table3.md)",

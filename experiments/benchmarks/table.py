@@ -26,7 +26,8 @@ def render(folder: pathlib.Path = FOLDER, names: Sequence[str] = ()) -> str:
         for row in result["rows"]
     ]
     machine = result["machine"]
-    load = f"{machine['load']:.1f}, {machine['load_after']:.1f}"
+    loads = [machine[k] for k in ("load", "load_after") if k in machine]
+    load = ", ".join(f"{value:.1f}" for value in loads) or "-"
     machines.append((path.stem, machine["device"], machine["cpus"], load))
   measured = tables.markdown(
       ("what", "target", "measured", "reached", "benchmark"), rows
