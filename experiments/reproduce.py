@@ -4,9 +4,8 @@
       --workdir=DIR --data_dir=DATA
 
 Targets: table3 (DP-MAML's Table 3, every cell), learners (every learner,
-private and not, at one budget), budget (ways to spend it), guideline (the
-paper's choice of noise and clipping, and ours), mnist_writers (the price of
-privacy for 539 people, at several budgets). Training figures of [M], DP-MAML:
+private and not, at one budget), mnist_writers (the price of privacy for 539
+people, at several budgets). Training figures of [M], DP-MAML:
 figure4 (gradient norms), figure6a, figure6b, figure6c and figure10 (accuracy
 over clipping, noise and tasks a step), figure7, figure9 and figure11 (epochs,
 losses and budgets of three trainings), figure13_shots (sample level) and

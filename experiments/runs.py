@@ -248,10 +248,8 @@ def record(
 
 def device() -> str:
   """Describe the devices of this process."""
-  found = jax.devices()
-  if found[0].platform == "cpu":
-    return f"{os.cpu_count()} CPU cores ({platform.machine()})"
-  return f"{len(found)} x {found[0].device_kind}"
+  kind = jax.devices()[0].device_kind
+  return f"{jax.device_count()} x {kind} ({platform.machine()})"
 
 
 def load(run: Run, folder: str | os.PathLike) -> dict[str, Any] | None:

@@ -309,9 +309,8 @@ def accelerator(options: harness.Options) -> harness.Found:
     steps = dict(zip(map(_task_of, cases), pool.map(compiled, cases)))
   turns = harness.interleaved(steps, options)
   found: dict[str, Any] = {}
-  for one in cases:
-    name = _task_of(one)
-    found |= harness.summaries({name: turns[name]}, one[1].tasks)
+  for (name, measured), (_, case, _) in zip(turns.items(), cases):
+    found |= harness.summaries({name: measured}, case.tasks)
   return harness.Found(
       settings={},
       cases=found,

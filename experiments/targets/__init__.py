@@ -11,7 +11,7 @@ SCALES = ("smoke", "cpu", "full")
 # Module -> its targets.
 _MODULES = {
     "table3": ("table3",),
-    "comparisons": ("learners", "budget", "guideline"),
+    "comparisons": ("learners",),
     "sample_level": ("figure13_shots",),
     "writers": ("mnist_writers",),
     "dp_maml": (

@@ -1,4 +1,4 @@
-"""Comparisons at one budget: learners, ways to spend it, the guideline."""
+"""Every learner at one budget, private and not."""
 
 from typing import Any
 
@@ -6,8 +6,6 @@ from experiments import published
 from experiments import runs as runs_lib
 from experiments.targets import budgets
 from experiments.targets import panels
-
-# Every learner ----------------------------------------------------------------
 
 MAML = "MAML, second order"
 # Name -> title, and differences from the preset.
@@ -59,7 +57,7 @@ _SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-def _learners_runs(scale: str) -> list[runs_lib.Run]:
+def _runs(scale: str) -> list[runs_lib.Run]:
   """Return each learner with and without privacy."""
   size = _SIZES[scale]
   return [
@@ -94,7 +92,7 @@ def _published(same: panels.Same) -> str:
   return f"{published.TABLE3['omniglot', 5, 1][labels['private']]} %"
 
 
-_learners_table = panels.tabled({
+_table = panels.tabled({
     "learner": panels.label("learner"),
     "private": panels.is_private,
     panels.SINGLE: panels.accuracy,
@@ -110,133 +108,6 @@ _learners_table = panels.tabled({
 def _kind(outcome: panels.Outcome) -> str:
   budget = f"participant ε = {budgets.BUDGET} at δ = {budgets.DELTA:g}"
   return budget if outcome["labels"]["private"] else "without privacy"
-
-
-# Ways to spend a budget -------------------------------------------------------
-
-# (learner, tasks a step, steps, width, queries)
-_Shape = tuple[str, int, int, int, int]
-_SHAPES: dict[str, tuple[_Shape, ...]] = {
-    "smoke": (("protonet", 16, 2, 2, 1),),
-    "cpu": (
-        ("protonet", 400, 120, 16, 1),
-        ("protonet", 800, 60, 16, 1),
-        ("protonet", 1600, 30, 16, 1),
-        ("protonet", 3200, 15, 16, 1),
-        ("protonet", 800, 60, 32, 1),
-        ("protonet", 800, 240, 32, 1),
-    ),
-    "full": tuple(
-        (learner, tasks, steps, 64, query)
-        for learner in ("maml", "protonet", "ridge")
-        for query in (1, 4)
-        for tasks, steps in ((1600, 250), (3200, 250), (6400, 250), (6400, 999))
-    ),
-}
-
-
-def _budget_runs(scale: str) -> list[runs_lib.Run]:
-  """Return a run for each way to spend the budget."""
-  found = []
-  for learner, tasks, steps, width, query in _SHAPES[scale]:
-    labels = dict(
-        learner=learner, tasks=tasks, steps=steps, width=width, query=query
-    )
-    found.append(budgets.run(
-        "_".join(f"{k}_{v}" for k, v in labels.items()),
-        config="glyphs" if scale == "smoke" else "omniglot",
-        tasks=tasks,
-        steps=steps,
-        width=width,
-        query=query,
-        labels=labels,
-        epsilon=budgets.BUDGET,
-        overrides={
-            "learner.name": learner,
-            "optimizer.rate": 0.02,
-            "optimizer.final_rate": 0.002,
-        },
-    ))
-  return found
-
-
-_budget_table = panels.tabled({
-    "learner": panels.label("learner"),
-    "tasks a step": panels.label("tasks"),
-    "steps": panels.label("steps"),
-    "noise multiplier": panels.field("noise_multiplier", "{:.3f}"),
-    "width": panels.label("width"),
-    "queries a class": panels.label("query"),
-    panels.SINGLE: panels.accuracy,
-    "ensemble of five": panels.ensemble,
-    budgets.EPSILON: budgets.spent,
-    "training": panels.seconds,
-    "of CPU time": panels.cpu_seconds,
-})
-
-
-def _network(same: panels.Same) -> str:
-  labels = same[0]["labels"]
-  return (
-      f"{labels['learner']}, width {labels['width']}, {labels['query']} a"
-      f" class, {labels['tasks'] * labels['steps']:,} tasks"
-  )
-
-
-# The guideline of the paper ---------------------------------------------------
-
-_SPENDS = (2.36, 1e-5)  # By z = 1 at the guideline's largest step.
-_NORMS = {"90th percentile": 13.0, "plan": 2.5}
-# (arguments, participants, choice -> (tasks a step, steps))
-_Choices = tuple[dict[str, int], int, dict[str, tuple[int, int]]]
-_GLYPHS: _Choices = ({}, 8000, {"guideline": (500, 19), "plan": (200, 48)})
-_CHOICES: dict[str, _Choices] = {
-    "smoke": (
-        dict(size=16, width=2, participants=64),
-        64,
-        {"guideline": (4, 2), "plan": (2, 4)},
-    ),
-    "cpu": _GLYPHS,
-    "full": _GLYPHS,
-}
-_KEYS = {"smoke": 1, "cpu": 2, "full": 5}
-
-
-def _guideline_runs(scale: str) -> list[runs_lib.Run]:
-  """Return both choices of tasks and noise with both clip norms."""
-  arguments, participants, choices = _CHOICES[scale]
-  found = []
-  for key in range(_KEYS[scale]):
-    for choice, (tasks, steps) in choices.items():
-      rate = tasks / participants
-      noise = budgets.noise_multiplier(rate, steps, *_SPENDS)
-      found += [
-          runs_lib.Run(
-              name=f"{choice}_clip_{clip.partition(' ')[0]}_key_{key}",
-              config="glyphs",
-              arguments=budgets.text(arguments | dict(rate=rate, steps=steps)),
-              overrides={
-                  "mechanism.noise_multiplier": noise,
-                  "mechanism.clip_norm": norm,
-                  "seed": key,
-                  **(budgets.SMALL if scale == "smoke" else {}),
-              },
-              labels=dict(choice=choice, clip=clip, tasks=tasks, key=key),
-          )
-          for clip, norm in _NORMS.items()
-      ]
-  return found
-
-
-_guideline_table = panels.tabled({
-    "tasks, steps and noise of": panels.label("choice"),
-    "clip norm of": panels.label("clip"),
-    "tasks a step": panels.label("tasks"),
-    "steps": panels.field("steps"),
-    "noise multiplier": panels.field("noise_multiplier", "{:.3f}"),
-    "test accuracy": panels.accuracy,
-    budgets.EPSILON: budgets.spent,
-}, "key")
 
 
 TARGETS = {
@@ -256,48 +127,7 @@ characters, by validation or test accuracy. The step and the outer rate follow
 three private runs compared by test accuracy. None of this is charged to ε.
 Reptile may do better with other settings. Two runs at a time, one core each;
 processor times include compiling and validation.""",
-        runs=_learners_runs, table=_learners_table,
+        runs=_runs, table=_table,
         draw=panels.dotted(lambda o: o["labels"]["learner"], _kind),
-    ),
-    "budget": panels.Target(
-        title="Ways to spend (1.5, 1e-6) for a participant: Omniglot, 5-way"
-        " 1-shot",
-        about="""\
-The noise follows from the budget. A step that samples more participants needs
-barely more noise, so its sum is clearer, but the same number of tasks gives
-fewer steps. The prototypical network shows this trade-off, and then the effect
-of a wider network and more tasks.""",
-        notes="""\
-The step of 800 and the outer rate follow three private runs on the same data,
-compared by test accuracy and not charged to ε. The clip norm was not compared.
-The times are not comparable: other work ran at the same time, and all but the
-last were measured before the network's blocks became faster.""",
-        runs=_budget_runs, table=_budget_table,
-        draw=panels.lined(
-            _network, lambda s: s[0]["labels"]["tasks"],
-            "tasks a step (expected)", logarithmic=True,
-        ),
-    ),
-    "guideline": panels.Target(
-        title="DP-MAML's guideline for L, z and k, and the proposal of"
-        " `episodic-dp plan`",
-        about="""\
-The guideline (section 6.3.5) fixes z, takes the largest steps with q <= 1 / (16
-z) and clips at a percentile k of the gradient norms, 90 in its tables. Both
-parts are compared on the built-in glyphs, at the same number of tasks and the
-same ε of a participant: tasks, steps and noise; and the clip norm. Here the
-percentile is of public tasks at the initial parameters, and stays fixed. A
-percentile of private norms, which follows them as they fall, has no
-guarantee.""",
-        notes="""\
-The proposal of `plan`, and the norms, were computed before version 2.0, for
-9600 tasks and ε = 2.36; it reads no private data, and nothing was chosen by
-accuracy. All runs have the preset's outer rate. The proposal of today:
-[docs/choosing.md](../../docs/choosing.md).""",
-        runs=_guideline_runs, table=_guideline_table,
-        draw=panels.dotted(
-            lambda o: o["labels"]["choice"],
-            lambda o: f"clip norm: {o['labels']['clip']}",
-        ),
     ),
 }

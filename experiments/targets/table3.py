@@ -100,11 +100,10 @@ def models(scale: str) -> list[_Model]:
       )
       for name, clipping in _CLIPPING.items()
   ]
-  found = [*_MODELS, *theirs]
-  if scale == "full":
-    return found
-  return [  # An eighth of the tasks.
-      m | dict(tasks=m["tasks"] // 4, steps=m["steps"] // 2) for m in found
+  fewer = {"cpu": (4, 2), "full": (1, 1)}[scale]  # Tasks a step, and steps.
+  return [
+      m | dict(tasks=m["tasks"] // fewer[0], steps=m["steps"] // fewer[1])
+      for m in (*_MODELS, *theirs)
   ]
 
 
@@ -202,13 +201,9 @@ def cells(outcomes: panels.Outcomes) -> list[list[panels.Outcome]]:
   order = {cell: at for at, cell in enumerate(published.TABLE3)}
 
   def place(same: panels.Same) -> tuple[int, float, bool]:
-    labels = same[0]["labels"]
-    # First what is comparable with the published run: at its true epsilon.
-    return (
-        order.get(published.cell(labels), 0),
-        -(labels["epsilon"] or 0),
-        labels["start"] != "random",
-    )
+    labels = same[0]["labels"]  # First those of the published run's epsilon.
+    at = order.get(published.cell(labels), 0)
+    return at, -(labels["epsilon"] or 0), labels["start"] != "random"
 
   return sorted(found, key=place)
 
@@ -225,38 +220,23 @@ def rows(outcomes: panels.Outcomes) -> dict[str, Any]:
 
 
 def _row(same: panels.Same) -> dict[str, Any]:
-  labels, config = dict(same[0]["labels"]), same[0]["config"]
-  del labels["key"]
+  labels, config = same[0]["labels"], same[0]["config"]
   spent = same[0]["epsilon"].get(budgets.LEVEL, {}) if labels["private"] else {}
-  row = labels | {
+  return {k: v for k, v in labels.items() if k != "key"} | {
       "learner": config["learner"]["name"],
-      "target_epsilon": labels["epsilon"],
+      "clipping": labels.get("clipping", "fixed"),
       "width": config["model"]["width"],
       "epsilon": spent.get("epsilon"),
       "delta": spent.get("delta"),
       "tasks": _tasks(same),
       "keys": len(same),
-      "clipping": labels.get("clipping", "fixed"),
       "published": _published(labels),
+      **{
+          "accuracy" if model == "single" else model:
+              round(panels.percent(same, model), 4)
+          for model in MODELS if model in same[0]["accuracy"]
+      },
   }
-  for model in MODELS:
-    if model in same[0]["accuracy"]:
-      name = "accuracy" if model == "single" else model
-      row[name] = round(panels.percent(same, model), 4)
-      row[f"{name}_of_keys"] = [
-          round(panels.percent([o], model), 4) for o in same
-      ]
-  # Over test tasks, which all keys share.
-  halves = [panels.half(o["accuracy"]["single"]) for o in same]
-  row["half_interval"] = round(sum(halves) / len(halves), 2)
-  return row
-
-
-def _before(same: panels.Same, *, started: bool) -> str:
-  """Return the accuracy before training, of the start or of random weights."""
-  if same[0]["labels"]["start"] == "random":
-    return "-" if started else panels.untrained(same)
-  return panels.accuracy(same, "untrained" if started else "random")
 
 
 def _tasks(same: panels.Same) -> int:
@@ -299,14 +279,13 @@ def table(outcomes: panels.Outcomes) -> panels.Table:
       "published": _stated,
       panels.SINGLE: panels.accuracy,
       "ensemble of the best": panels.ensemble,
-      "random weights": functools.partial(_before, started=False),
-      "start, no private step": functools.partial(_before, started=True),
+      "random weights": functools.partial(panels.accuracy, model="random"),
+      "untrained": panels.untrained,
       "untrained ensemble": functools.partial(
           panels.accuracy, model="untrained_ensemble"
       ),
       budgets.EPSILON: budgets.spent,
       "keys": lambda same: str(len(same)),
-      "CPU time of a key": panels.cpu_seconds,
   }, cells(outcomes))
 
 
@@ -358,8 +337,9 @@ prototypical network on a narrow Conv4, clipped at a fixed norm. Each step
 samples participants independently of one another (Poisson), and the noise
 spends the ε of the row for a participant, at δ = 1e-6. A network starts from
 random weights, or from the public weights of the library, which were trained on
-generated images alone; then the table also has the accuracy of that start
-before any private step. All images of a class take turns as the support
+generated images alone. "Untrained" is the accuracy before the first private
+step, of the start if there is one; then the table has that of random weights
+too. All images of a class take turns as the support
 (`rotate_support`) on 3200 tasks a step. One model for each key serves the cells
 of one image and of five. The published runs' true ε is 6.1 and 9.0; rows that
 spend as much come first. Rows of the paper's learner, MAML, are given for

@@ -117,9 +117,7 @@ def test_stored_results_are_drawn(name):
     "name,level,epsilons",
     [
         ("learners", "participant", {1.5}),
-        ("budget", "participant", {1.5}),
         ("table3", "participant", {0.5, 6.1, 9.0}),
-        ("guideline", "participant", {2.36}),
         ("mnist_writers", "writer", {1, 2, 4, 8}),
         pytest.param(
             "figure13_shots", "drawing", {1.18}, marks=pytest.mark.slow

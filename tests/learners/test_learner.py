@@ -170,6 +170,30 @@ def test_classes_of_unequal_size_have_their_own_means():
   np.testing.assert_allclose(alone, expected[:1], rtol=1e-4)
 
 
+@pytest.mark.parametrize("shot", [1, 2])
+@pytest.mark.parametrize("head", [learners.ProtoNet, learners.RidgeHead])
+def test_images_in_turn_as_support_are_as_many_tasks(head, shot):
+  n, model = shot + 2, tiny.model(out=5)
+  rng = np.random.default_rng(0)
+  images = rng.random((tiny.WAY, n, *tiny.SHAPE)).astype(np.float32)
+  labels = np.repeat(rng.permutation(tiny.WAY)[:, None], n, 1)
+
+  def task(turn):
+    order = np.roll(np.arange(n), -turn)
+    return tiny.Episode(*(
+        tiny.Examples(
+            images[:, part].reshape(-1, *tiny.SHAPE), labels[:, part].ravel()
+        )
+        for part in (order[:shot], order[shot:])
+    ))
+
+  params = head(model, way=tiny.WAY).init(jax.random.key(0))
+  alone = [head(model, way=tiny.WAY).loss(params, task(i)) for i in range(n)]
+  rotated = head(model, way=tiny.WAY, rotate_support=True)
+  assert rotated.loss(params, task(0)) == pytest.approx(np.mean(alone))
+  assert np.ptp(alone) > 1e-3  # The turns differ.
+
+
 def plain_solve(x, y, weight):
   """The same minimum as a least-squares problem with d more equations."""
   d, k = x.shape[1], y.shape[1]

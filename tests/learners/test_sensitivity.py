@@ -45,11 +45,11 @@ TRAINED = sorted(
 )
 
 
-def summed(name, model=MODEL):
+def summed(name, model=MODEL, rotate=False):
   """(images of all tasks, mask) -> the un-noised sum, in float64."""
   kind = learners.LEARNERS[name][0]
   fields = {field.name for field in dataclasses.fields(kind)}
-  options = {"way": WAY, "inner_steps": 1}
+  options = {"way": WAY, "inner_steps": 1, "rotate_support": rotate}
   learner = kind(model, **{k: v for k, v in options.items() if k in fields})
   params = learner.init(jax.random.key(0))
   rows = jnp.arange(TASKS * WAY * (SHOT + QUERY)).reshape(TASKS, WAY, -1)
@@ -64,13 +64,17 @@ def summed(name, model=MODEL):
   return lambda images, mask: flat(run(images, mask))
 
 
-@pytest.mark.parametrize("name, model", [
-    *((name, MODEL) for name in TRAINED),
-    ("protonet", networks.features(None, True, (4,))),
-    ("maml", networks.features(WAY, False, (4,))),
+@pytest.mark.parametrize("name, model, rotate", [
+    *((name, MODEL, False) for name in TRAINED),
+    ("protonet", MODEL, True),
+    ("ridge", MODEL, True),
+    ("protonet", networks.features(None, True, (4,)), False),
+    ("maml", networks.features(WAY, False, (4,)), False),
 ])
-def test_one_task_moves_the_sum_by_no_more_than_the_sensitivity(name, model):
-  run, rng = summed(name, model), np.random.default_rng(0)
+def test_one_task_moves_the_sum_by_no_more_than_the_sensitivity(
+    name, model, rotate
+):
+  run, rng = summed(name, model, rotate), np.random.default_rng(0)
   shape = (WAY, SHOT + QUERY, 4)
   one, two = (
       private.sensitivity(CLIP_NORM, n)
