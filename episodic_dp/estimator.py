@@ -5,6 +5,7 @@ Example:
   model.adapt(support_images, support_labels).predict(other_images)
 """
 
+from collections.abc import Callable
 import dataclasses
 import os
 import pathlib
@@ -19,7 +20,7 @@ from episodic_dp import backends
 from episodic_dp import data
 from episodic_dp import errors
 from episodic_dp import export
-from episodic_dp import options
+from episodic_dp import models
 from episodic_dp import plan
 from episodic_dp import training
 from episodic_dp.config import build
@@ -28,6 +29,7 @@ from episodic_dp.config import RunConfig
 from episodic_dp.config import solving
 from episodic_dp.config.presets import own_data
 from episodic_dp.export import writing
+from episodic_dp.models import builder
 
 _LEVELS = ("person", "class", "example")
 
@@ -37,8 +39,8 @@ class FewShotClassifier:
   """A prototypical network, trained with privacy for each person.
 
   Snell, Swersky and Zemel, "Prototypical Networks for Few-shot Learning" (NIPS
-  2017). The network is a `conv4` for images. For features it is a linear map
-  that begins as the identity, so that untrained it is the nearest class mean.
+  2017). For features the network is by default a linear map that begins as the
+  identity, so that untrained it is the nearest class mean.
 
   Every step samples people by Poisson sampling, `way` classes of each, and
   `shot` + 1 examples of each class. People with fewer contribute nothing. The
@@ -51,8 +53,11 @@ class FewShotClassifier:
     way: number of classes of a training task, at least 2.
     shot: number of support examples of a class in training, at least 1.
     start: public weights to start from: "glyphs", "scenes" or a file for
-      images, "none" for random weights; "auto" for "glyphs" if the images are
-      grey and "scenes" if they are RGB.
+      images, "none" for random weights; "auto" for the start of the library
+      that fits the network and the colours of the images, if any does.
+    network: "conv4", "features" or another network of the library, or
+      MODULE:FUNCTION of your own, imported as for --config.model.name; None for
+      "conv4" on images and "features" on features.
     steps: number of training steps.
     rate: probability that a step samples a person.
     workdir: folder of the run, its checkpoints and its secret key, from which
@@ -64,6 +69,7 @@ class FewShotClassifier:
   way: int = 5
   shot: int = 1
   start: str = "auto"
+  network: str | None = None
   steps: int = 60
   rate: float = 0.5
   workdir: str | os.PathLike[str] | None = None
@@ -91,7 +97,10 @@ class FewShotClassifier:
     training.train(build.build(config, train=train), run)
     self._exported = pathlib.Path(self._place.name, "model")
     writing.write(run, self._exported)
-    return self._loaded()
+    self._predictor = export.Predictor.load(
+        self._exported, model=builder.imported(config.model)
+    )
+    return self
 
   def adapt(self, images: Any, labels: Any) -> "FewShotClassifier":
     """Adapt to labelled examples of any classes, and return the estimator.
@@ -149,21 +158,30 @@ class FewShotClassifier:
     shutil.copytree(self._of("_exported", "fit"), path)
 
   @classmethod
-  def load(cls, path: str | os.PathLike[str]) -> "FewShotClassifier":
+  def load(
+      cls,
+      path: str | os.PathLike[str],
+      *,
+      model: Callable[..., models.Model] | None = None,
+  ) -> "FewShotClassifier":
     """Read a folder written by `save`; its statement is computed again.
 
+    Args:
+      path: path of the folder.
+      model: the function of a network of your own, for a folder that names one.
+        Nothing is imported by the name in a folder.
+
     Raises:
-      RunError, PlanError: a file is missing or changed.
+      RunError, PlanError: a file is missing or changed, or `model` is missing.
     """
     found = cls()
     found._exported = pathlib.Path(path)
-    return found._loaded()
+    found._predictor = export.Predictor.load(path, model=model)
+    return found
 
   def get_params(self, deep: bool = True) -> dict[str, Any]:
     """Return name -> value of every option."""
-    del deep
-    names = [field.name for field in dataclasses.fields(self)]
-    return {name: getattr(self, name) for name in names}
+    return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
   def set_params(self, **values: Any) -> "FewShotClassifier":
     """Set options, and return the estimator.
@@ -180,10 +198,6 @@ class FewShotClassifier:
       setattr(self, name, value)
     return self
 
-  def _loaded(self) -> "FewShotClassifier":
-    self._predictor = export.Predictor.load(self._exported)
-    return self
-
   def _of(self, name: str, method: str) -> Any:
     if not hasattr(self, name):
       raise errors.RunError(f"call {method} first")
@@ -191,19 +205,19 @@ class FewShotClassifier:
 
   def _config(self, train: data.ArrayDataset) -> RunConfig:
     """Describe the run."""
-    start = self.start
-    if start == options.AUTO:
-      channels = train.image_shape[-1] if train.images.dtype == np.uint8 else 0
-      start = options.STARTS.get(channels, "none")
     config = own_data.get_config(
         f"levels={'/'.join(_LEVELS)},way={self.way},shot={self.shot},"
-        f"steps={self.steps},rate={self.rate},start={start}"
+        f"steps={self.steps},rate={self.rate},start={self.start}"
     )
     config.hierarchy = defaults.hierarchy(train.hierarchy)
     config.delta = self.delta
-    if train.images.dtype != np.uint8:
-      config.model.name = "features"
-    return RunConfig.parse(config)
+    config.model.name = self.network or (
+        "conv4" if train.images.dtype == np.uint8 else "features"
+    )
+    parsed = RunConfig.parse(config)
+    return dataclasses.replace(
+        parsed, model=parsed.model.with_start(train.image_shape[-1])
+    )
 
 
 def _dataset(

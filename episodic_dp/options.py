@@ -75,14 +75,14 @@ class Network:
     return ":" in self.name
 
   def with_start(self, channels: int) -> "Network":
-    """Return the network with its start for images of so many channels.
+    """Return the network with its start for images of this many channels.
 
-    The start "auto" becomes that of the library, or none if this is another
-    network than the start's.
+    The start "auto" becomes that of the library, or none if no start fits this
+    network or the images.
     """
     if self.start != AUTO:
       return self
-    if (self.name, self.width) == ("conv4", START_WIDTH):
+    if channels in STARTS and (self.name, self.width) == ("conv4", START_WIDTH):
       return dataclasses.replace(self, start=STARTS[channels])
     return dataclasses.replace(self, start=None, trained="all")
 

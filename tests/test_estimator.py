@@ -5,6 +5,7 @@ import pytest
 
 import episodic_dp
 from episodic_dp import errors
+from episodic_dp import models
 from episodic_dp import options
 from episodic_dp import plan
 
@@ -23,11 +24,16 @@ def people_of(shape, count=30):
   return np.clip(40 * values + 60, 0, 255).astype(np.uint8), labels, people
 
 
-@pytest.fixture(scope="module")
-def fitted():
+def make_model(outputs, input_shape):
+  """Return a network of own code."""
+  return models.mlp(6, (), input_shape)
+
+
+@pytest.fixture(scope="module", params=[None, f"{__name__}:make_model"])
+def fitted(request):
   """A classifier of features."""
-  data = people_of((6,))
-  return episodic_dp.FewShotClassifier(**OPTIONS).fit(*data), data
+  model = episodic_dp.FewShotClassifier(**OPTIONS, network=request.param)
+  return model.fit(*people_of((6,))), people_of((6,))
 
 
 def test_epsilon_is_spent_for_a_person(fitted):
@@ -49,7 +55,7 @@ def test_adapts_to_classes_of_any_name_and_number(fitted):
 def test_a_saved_model_predicts_the_same_and_is_verified(fitted, tmp_path):
   model, (features, labels, _) = fitted
   model.save(tmp_path / "model")
-  again = episodic_dp.FewShotClassifier.load(tmp_path / "model")
+  again = model.load(tmp_path / "model", model=make_model)
   assert again.guarantee == model.guarantee
   first, second = (
       m.adapt(features[:30], labels[:30]).predict(features[30:])
@@ -59,7 +65,7 @@ def test_a_saved_model_predicts_the_same_and_is_verified(fitted, tmp_path):
   path = tmp_path / "model" / "privacy_statement.json"
   path.write_text(path.read_text().replace("0", "1", 1))
   with pytest.raises((errors.RunError, plan.PlanError)):
-    episodic_dp.FewShotClassifier.load(tmp_path / "model")
+    model.load(tmp_path / "model", model=make_model)
 
 
 @pytest.mark.slow
@@ -97,6 +103,5 @@ def test_what_cannot_be_is_said():
     model.fit(features.astype(int), labels, people)
   with pytest.raises(ValueError, match="give images as uint8"):
     model.fit(people_of((9, 9))[0] / np.float32(255), labels, people)
-  few = slice(0, 5)
   with pytest.raises(plan.PlanError):
-    model.set_params(epsilon=1e-6).fit(features[few], labels[few], people[few])
+    model.set_params(epsilon=1e-6).fit(features[:5], labels[:5], people[:5])

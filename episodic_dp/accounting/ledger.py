@@ -318,10 +318,10 @@ def compose(
   for part in parts.values():
     ledger = ledger.joined(part)
   sentences = [
-      f"In {', '.join(parts)} a level ({', '.join(levels)}) means the same"
-      " units: one unit is in or out of all of them, has one place in trees"
-      " that are equal, and every other release about these units is among"
-      " them. Each run has a secret key of its own."
+      f"{', '.join(parts)} have the same units at every level"
+      f" ({', '.join(levels)}): a unit is in all of these runs or in none, and"
+      " it has the same place in equal trees. There is no other release about"
+      " these units. Each run has a separate secret key."
   ]
   sentences += [
       f"{name}: {report.STARTED}"

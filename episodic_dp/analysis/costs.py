@@ -57,17 +57,17 @@ def table(result: dict[str, Any]) -> str:
       for level, g in result["guarantees"].items()
   ]
   return "\n".join([
-      f"{entry.steps} steps, noise multiplier"
-      f" {release.mechanism.noise_multiplier:g} per"
-      f" {release.mechanism.clip_unit}",
+      f"{entry.steps} steps, one clipped gradient per"
+      f" {release.mechanism.clip_unit}, noise multiplier"
+      f" {release.mechanism.noise_multiplier:g}",
       " > ".join(stages.stage_lines(release.hierarchy, release.plan)),
       _task_line(release),
       "",
       tables.text(_COLUMNS, rows),
       "",
-      "eta: the largest probability that a step samples one unit; distance:",
-      "how far one unit can move the sum of a step, in standard deviations of",
-      "the noise.",
+      "eta: the largest probability that a step samples one unit.",
+      "distance: the largest change of a step's sum by one unit, in standard",
+      "deviations of the noise.",
       *_refused_lines(result["no_guarantee"]),
       *_assumed_lines(result["guarantees"]),
   ])
@@ -77,11 +77,11 @@ def _task_line(release: plan_lib.Release) -> str:
   """Describe the classes and the examples of a task."""
   hierarchy, episode = release.hierarchy, release.plan.episode
   if episode is None:
-    return "no tasks: every example is learned by itself"
+    return "no tasks: the network learns from single examples"
   level = hierarchy.levels[stages.class_level(hierarchy, release.plan)]
   return (
-      f"a task: {episode.way} {level}, each with {episode.shot} support and"
-      f" {episode.query} query examples"
+      f"a task has {episode.way} classes ({level}), each with {episode.shot}"
+      f" support and {episode.query} query examples"
   )
 
 

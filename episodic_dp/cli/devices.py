@@ -21,10 +21,10 @@ def log_devices() -> None:
   import jax
 
   logging.info(
-      "jax %s on %d %s devices, process %d of %d",
+      "jax %s, %s devices: %d, process %d of %d",
       jax.__version__,
-      jax.device_count(),
       jax.default_backend().upper(),
+      jax.device_count(),
       jax.process_index() + 1,
       jax.process_count(),
   )

@@ -39,7 +39,7 @@ def main(values: flags.FlagValues) -> None:
   print(costs.table(result))
   tasks = None
   try:
-    with phases.phase("drawing public tasks"):
+    with phases.phase("plotting public tasks"):
       tasks = inspection.public_tasks(
           config, values.data_dir, values.download
       )

@@ -166,8 +166,7 @@ class Predictor:
       raise errors.RunError(
           f"the network of {root} is code of its publisher, which the folder"
           f" names {errors.shown(found.network.name)} and does not hold: if you"
-          " have and trust it, call"
-          f" Predictor.load({os.fspath(path)!r}, model=FUNCTION)"
+          " have and trust it, call load with model=FUNCTION"
       )
     if missing := ", ".join({*found.files} - {*contents}):
       raise errors.RunError(

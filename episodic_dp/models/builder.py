@@ -15,6 +15,7 @@ import os
 import pathlib
 import sys
 import traceback
+from typing import Any
 
 from episodic_dp import _validate
 from episodic_dp import errors
@@ -78,13 +79,8 @@ def _own(
     network: options.Network, outputs: int | None, input_shape: tuple[int, ...]
 ) -> model_lib.Model:
   """Call MODULE:FUNCTION; RunError if it fails or returns no Model."""
-  module, _, attribute = network.name.partition(":")
-  here = os.getcwd()
-  if here not in sys.path:
-    sys.path.append(here)  # Last, so that no folder hides a library.
-  importlib.invalidate_caches()
   try:
-    function = getattr(importlib.import_module(module), attribute)
+    function: Any = imported(network)
     return call(function, network, outputs, input_shape)
   except Exception as e:  # A user's code may raise anything.
     given = "".join(f", {key}" for key in network.options)
@@ -94,6 +90,20 @@ def _own(
         " module in the current folder or on PYTHONPATH, defined as"
         f" make_model(outputs, input_shape{given})"
     ) from e
+
+
+def imported(
+    network: options.Network,
+) -> Callable[..., model_lib.Model] | None:
+  """Import the function of own code; None for a network of the library."""
+  module, _, attribute = network.name.partition(":")
+  here = os.getcwd()
+  if here not in sys.path:
+    sys.path.append(here)  # Last, so that no folder hides a library.
+  importlib.invalidate_caches()
+  return (
+      getattr(importlib.import_module(module), attribute) if attribute else None
+  )
 
 
 def call(

@@ -290,7 +290,7 @@ class MetaTraining:
       )
       files.write_json(folder / reporting.GUARANTEE, statement)
     if ended:
-      with phases.phase("drawing the curves"):
+      with phases.phase("plotting the curves"):
         self._draw(folder)
 
   def result(
@@ -333,7 +333,7 @@ class MetaTraining:
     return self._spending
 
   def _draw(self, folder: Any) -> None:
-    """Draw the learning curve and epsilon over the steps."""
+    """Plot the learning curve and epsilon over the steps."""
     spec, spending, tasks = self.spec, self._paid, self.spec.validation
     if tasks is not None:
       lines = metrics.read(folder / metrics.FILE)

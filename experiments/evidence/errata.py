@@ -175,7 +175,7 @@ def samplers() -> pages.Table:
   }
   found = {name: epsilon(400_000, s, 250) for name, s in stages.items()}
   return pages.Table(
-      ("tasks drawn by", "ε", "larger direction"),
+      ("tasks sampled by", "ε", "larger direction"),
       [(name, g.epsilon, g.direction) for name, g in found.items()],
   )
 
@@ -227,7 +227,10 @@ def sample_level() -> pages.Table:
       accounting.epsilon, 1.0, 10 / 4000, 1.0, steps=400, delta=1e-5
   )
   return pages.Table(
-      ("a task, drawn by Poisson(10 / 4000)", "[M] prints, for a sample", "ε"),
+      (
+          "a task, sampled by Poisson(10 / 4000)", "[M] prints, for a sample",
+          "ε",
+      ),
       [
           ("moments", 1.18, found(accountant=_MOMENTS)),
           ("pld", 1.18, found(accountant="pld")),
@@ -274,7 +277,7 @@ def deltas_after_a_pass(tasks: int) -> dict[str, float]:
   """Return delta at ε = 1.5 after one pass, 1600 tasks a step, z = 1.
 
   Returns:
-    "moments", by the accountant of [M], and "pld", both for tasks drawn by
+    "moments", by the accountant of [M], and "pld", both for tasks sampled by
     Poisson; "subset", for a random subset of fixed size a step.
   """
 

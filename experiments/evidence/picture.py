@@ -32,7 +32,7 @@ _LEVELS = (  # Title, what a step samples, nodes, sampled nodes.
 
 @plotting.styled
 def branch() -> Any:
-  """Draw people, classes and images, a sampled branch, and each level's ε."""
+  """Plot people, classes and images, a sampled branch, and each level's ε."""
   found = accounting.guarantees(RELEASE, steps=60, delta=1e-5)
   drawn = plotting.figure(3.5, width=plotting.WIDE)
   axes = drawn.subplots()

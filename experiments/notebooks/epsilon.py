@@ -93,7 +93,7 @@ With ε = 0 the attacker can only guess, and a small ε is close to that.
 
 # %%
 def found_at_most(guarantee, false_alarms):
-  """The largest share that an attack can find, at a rate of false alarms."""
+  """Return the largest share that an attack finds at a rate of false alarms."""
   grown = math.exp(guarantee.epsilon) * false_alarms
   return min(1.0, grown + guarantee.delta)
 
@@ -174,11 +174,11 @@ choose the same expected number of people:
 """
 
 # %%
-expected = 40  # People in a step: 2000, each drawn at rate 0.02.
+expected = 40  # People in a step: 2000, each sampled at rate 0.02.
 samplers = {
-    "each by a coin of their own": plan.Poisson(expected / 2000),
-    "each in one step of every 50, by a die": plan.RandomAllocation(50),
-    "exactly 40, drawn again in each step": plan.FixedSize(expected),
+    "each with probability 0.02": plan.Poisson(expected / 2000),
+    "each in one random step of every 50": plan.RandomAllocation(50),
+    "exactly 40, sampled again in each step": plan.FixedSize(expected),
 }
 rows = []
 for name, stage in samplers.items():
@@ -187,7 +187,7 @@ for name, stage in samplers.items():
   found = accounting.guarantees(r, steps=STEPS, delta=DELTA)
   epsilons_ = [report.rounded_up(g.epsilon) for g in found.values()]
   rows.append((name, stages_lib.stage_text(stage), *epsilons_))
-header = ("how 40 people come into a step", "stage", *hierarchy.levels)
+header = ("sampler of 40 people", "stage", *hierarchy.levels)
 print(tables.text(header, rows))
 
 # %% [markdown]
@@ -269,7 +269,7 @@ first, *inner = (stages_lib.stage_text(s) for s in sampling.stages)
 print(
     f"The model is ({report.rounded_up(g.epsilon)}, {g.delta:g})-differentially"
     f" private for a {g.level} ({g.neighbours}), after {g.steps} steps that"
-    f" each draw people by {first} of {hierarchy.sizes[0]}, then gestures and"
+    f" each sample people by {first} of {hierarchy.sizes[0]}, then gestures and"
     f" recordings by {' and '.join(inner)}, clip the gradient of each"
     f" {noise.clip_unit} and add Gaussian noise of multiplier"
     f" {noise.noise_multiplier:g} (accountant: {g.accountant.upper()})."
@@ -304,7 +304,7 @@ print(tables.text(header, accounting.verify(statement).rows()))
 ## Where to go from here
 
 - Your own sampler: change the stages in section 1. `docs/accounting.md` lists
-  the stage for each kind of loop.
+  the stage for each type of loop.
 - Train with it: the notebook `handwriting`.
 - Why the sampler decides, and an attack that shows it: the notebook `sampler`.
 """

@@ -21,8 +21,8 @@
 A model that was trained on the handwriting of many people reads a new person's
 handwriting after one example of each character. How much does the model reveal
 about the people it was trained on? Here it is trained **with a guarantee for
-each of them**: for all that a person wrote, for what they wrote of one
-character, and for a single image.
+each person**: for everything that the person wrote, for everything that the
+person wrote of one character, and for a single image.
 
 The notebook uses one of two data sets:
 
@@ -31,7 +31,7 @@ The notebook uses one of two data sets:
   fetch it (13 MB), or name its folder in the environment variable
   `EPISODIC_DP_DATA`.
 - **Generated glyphs**, without any download: thousands of generated people who
-  each write a small script of their own.
+  each write a separate small script.
 
 It takes about two minutes on two CPU cores.
 
@@ -115,7 +115,7 @@ test = training.sample_tasks(people.test, **TASKS, count=COUNT, seed=2)
 
 @plotting.styled
 def some_tasks(tasks, count=4):
-  """Draw support images above query images, people side by side."""
+  """Plot support images above query images, people side by side."""
   figure = plotting.figure(1.5, width=plotting.WIDE)
   panels = figure.subplots(2, 5 * count)
   for number in range(count):
@@ -250,7 +250,7 @@ without_privacy, _ = train(release.replace(mechanism=bare), "not private")
 
 @plotting.styled
 def curves():
-  """Draw a line for each run, and chance."""
+  """Plot a line for each run, and chance."""
   figure = plotting.figure(3.2)
   axes = figure.subplots()
   for number, (name, points) in enumerate(CURVES.items()):
@@ -292,15 +292,15 @@ print(*result.guarantees.values(), sep="\n")
 
 # %% [markdown]
 """
-Two limits of these numbers: the interval treats several tasks of one person as
-independent. And trained networks have learned what digits look like in general,
-not only how to read a new hand.
+These numbers have two limits. The interval treats several tasks of one person
+as independent. And trained networks have also learned what digits look like in
+general, not only how to read a new hand.
 
 The two runs differ in clipping as well as in noise, and clipping can help. On
-the built-in glyphs, with three keys each, the private run reached 91.3 to 92.0
-%, the one without privacy only 89.1 to 90.4 %, and one that was clipped without
-noise 92.9 to 93.3 %. There clipping helps more than the noise costs. On MNIST,
-with fewer people, the noise costs more.
+the built-in glyphs, with three keys each, the private runs reached 91.3 to 92.0
+%, the runs without privacy only 89.1 to 90.4 %, and runs with clipping but
+without noise 92.9 to 93.3 %. There clipping helps more than the noise costs. On
+MNIST, with fewer people, the noise costs more.
 
 The notebook `tables` shows the cost of privacy at other ε, with three keys each
 (from `experiments/results/mnist_writers.json`).

@@ -97,7 +97,7 @@ REAL = SCALE != "smoke" and DATA is not None
 
 
 def made_up(folder, counts, seed=0):
-  """Writes files like Adult's, whose labels follow a few of their columns."""
+  """Write files like Adult's, whose labels depend on a few columns."""
   rng = np.random.default_rng(seed)
   for name, count in zip(adult.FILES, counts):
     lines = []
@@ -143,10 +143,11 @@ benefit from the others.
 
 ## 3. What a client releases, and when it stops
 
-A visit is 25 private steps on the client's own rows: a Poisson batch, clipping
-of the gradient of each *row*, noise on their sum. The client's answer depends
-on these noised sums only. Each client has **its own ledger** and stops *before*
-a visit that would exceed its budget; the other clients continue.
+In a visit a client takes 25 private steps on its own rows. Each step samples a
+Poisson batch, clips the gradient of each *row*, and adds noise to their sum.
+The client's answer depends on these noised sums only. Each client has **its own
+ledger** and stops *before* a visit that would exceed its budget; the other
+clients continue.
 
 No row belongs to two clients. Each row has the guarantee of its client, and
 every row has the worst of these guarantees.
@@ -212,7 +213,7 @@ print(tables.text(header, results))
 
 @plotting.styled
 def over_rounds():
-  """Accuracy on public validation rows over the rounds."""
+  """Plot the accuracy on public validation rows over the rounds."""
   figure = plotting.figure(3.0)
   axes = figure.subplots()
   for number, (name, points) in enumerate(curves.items()):
@@ -249,7 +250,7 @@ outcomes = json.loads(stored.read_text())["runs"]
 
 @plotting.styled
 def all_splits():
-  """The picture of the stored runs."""
+  """Plot the stored runs."""
   figure = plotting.figure(3.4, width=plotting.WIDE)
   targets.load("pvi_adult").draw(outcomes, figure)
   return figure
@@ -273,7 +274,7 @@ Markdown(tables.markdown(*targets.load("pvi_adult").table(outcomes)))
 - The number of rows of each client is public. A client that stays away
   *because* of its rows reveals something that no noise covers.
 
-Your own table: `episodic-dp pvi --config=own_table` reads a CSV file with a
+For your own table, `episodic-dp pvi --config=own_table` reads a CSV file with a
 column of clients (`docs/pvi.md`). Its runs resume where they stopped and write
 a privacy statement for each client.
 """

@@ -76,7 +76,7 @@ episodic_dp.use_all_cores()
 
 
 def of_people(count, stage, z):
-  """A release of `count` people, each of whom gives one clipped gradient."""
+  """Return a release of `count` people with one clipped gradient each."""
   return plan.Release(
       plan.Hierarchy.regular((count,), levels=("person",)),
       plan.SamplingPlan((stage,)),
@@ -124,7 +124,7 @@ PAIR = {
 
 
 def a_and_b(unit):
-  """The gradient of a drawn unit: A is number 0."""
+  """Return the gradient of a sampled unit: A is number 0."""
   return 1.0 if unit[1] == 0 else -1.0
 
 
@@ -154,7 +154,7 @@ sizes.
 # %%
 @plotting.styled
 def profiles():
-  """The least delta of one step: enumerated, accounted, and as printed."""
+  """Plot the least delta of one step: enumerated, accounted, as printed."""
   figure = plotting.figure(3.0, width=plotting.WIDE)
   at = np.linspace(0.05, 2.5, 4 if SCALE == "smoke" else 25)
   panels = figure.subplots(1, 2, sharey=True)
@@ -267,7 +267,7 @@ to have taken part. Where they hardly overlap, there is hardly any privacy.
 # %%
 @plotting.styled
 def attack():
-  """Draw scores with and without the record."""
+  """Plot scores with and without the record."""
   figure = plotting.figure(3.0, width=plotting.WIDE)
   for axes, name in zip(figure.subplots(1, 2), ("fixed size", "Poisson")):
     ends = np.percentile(np.concatenate(scores[name]), (0.1, 99.9))

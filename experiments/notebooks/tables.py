@@ -68,7 +68,7 @@ STORED = results_pages.read(RESULTS)
 
 
 def words(text):
-  """Markdown whose links lead to the folder of results."""
+  """Return Markdown whose links lead to the folder of results."""
   text = re.sub(r"\]\((?!https?://|#)", "](../results/", text)
   return Markdown(re.sub(r"^#", "###", text, flags=re.MULTILINE))
 
@@ -89,7 +89,7 @@ the papers.
 
 # %%
 def show(name):
-  """The page of one file, its picture drawn again."""
+  """Show the page of one file, and plot its picture again."""
   stored = STORED[name]
   above, _, below = PAGES[f"{name}.md"].partition(f"![{name}]({name}.png)")
   display(words(above))
@@ -99,8 +99,8 @@ def show(name):
   display(words(below))
 
 
-DRAWN = [name for name, stored in STORED.items() if "target" in stored]
-for name in DRAWN[: 2 if SCALE == "smoke" else None]:
+PLOTTED = [name for name, stored in STORED.items() if "target" in stored]
+for name in PLOTTED[: 2 if SCALE == "smoke" else None]:
   show(name)
 
 # %% [markdown]
@@ -112,7 +112,7 @@ folders. The first run of each file:
 """
 
 # %%
-for name in DRAWN:
+for name in PLOTTED:
   runs = STORED[name]["runs"].values()
   commands = [run["command"] for run in runs if "command" in run]
   print(f"{name}: {(commands or [STORED[name]['command']])[0]}\n")

@@ -614,7 +614,7 @@ Larger steps are fewer. The text of [M] states the best accuracy at L of about
 3000, and a quick fall below 1000 and above 4000, where training is stopped at a
 budget of (2, 1e-6): by its accountant L = 4800 and 5600 exceed that, by the
 tight one no point does, and all are trained to the end here. L is counted as in
-the paper; a step draws the same share of the participants.""",
+the paper; a step samples the same share of the participants.""",
         _OVER_L.table, _OVER_L.draw,
     ),
     "figure7": (

@@ -200,8 +200,8 @@ the glyphs of generated writers, 5-way 1-shot, with writers as participants.
 Both runs are measured on 600 test tasks of writers that neither has seen.""",
         notes="""\
 The preset's settings were chosen on its validation writers. "± " is the 95 %
-interval over the test tasks; every run draws a secret key, which moves its
-accuracy, private or not: six private ones had 67.1 to 77.5 % on validation
+interval over the test tasks; every run has a new secret key, which moves its
+accuracy, private or not: eight private ones had 65.8 to 77.5 % on validation
 tasks (`episodic-dp train --config=glyphs`).""",
         runs=functools.partial(runs, "glyphs"), table=table, finding=finding,
         draw=_draw_glyphs,

@@ -240,7 +240,7 @@ def _row(same: panels.Same) -> dict[str, Any]:
 
 
 def _tasks(same: panels.Same) -> int:
-  """Return the expected number of tasks that a run has drawn."""
+  """Return the expected number of tasks that a run has sampled."""
   config = same[0]["config"]
   stage = plan_lib.parse_stage(config["plan"]["stages"][0])
   assert isinstance(stage, plan_lib.Poisson)  # As all runs here draw.

@@ -51,7 +51,7 @@ def test_several_runs_have_one_epsilon_a_level(call, runs):
   assert f"{found:.3f}"[:4] in again.stdout
   table = call("account", named).stdout
   assert table.splitlines()[0].split() == ["epsilon", "user", "record"]
-  assert "together" in table and "means the same units" in table
+  assert "together" in table and "have the same units" in table
 
 
 @pytest.mark.parametrize(

@@ -268,7 +268,7 @@ def test_classes_and_units_of_privacy_are_named(patients, tmp_path):
   assert config.release.plan.episode.classes == "diagnosis"
   assert config.release.hierarchy.most_copies == (1, 2, 1)
   text = costs.table(costs.account(config))
-  assert "a task: 3 diagnosis, each with " in text
+  assert "a task has 3 classes (diagnosis), each with " in text
   path = patients.parent / "table.csv"
   with path.open("w", newline="") as file:
     rows = csv.writer(file)
