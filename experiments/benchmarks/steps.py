@@ -299,7 +299,8 @@ def accelerator(options: harness.Options) -> harness.Found:
     shape, case, at_once = one
     run = make_run(case, shape)
     if not case.inner_steps:
-      learner = dataclasses.replace(run.learner, rotate_support=True)
+      learner: Any = run.learner
+      learner = dataclasses.replace(learner, rotate_support=True)
       run = dataclasses.replace(run, learner=learner)
     step, state = run.step(microbatch_size=at_once), run.init()
     step.compile(state)
