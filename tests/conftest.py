@@ -1,17 +1,22 @@
 """Fixtures and options of tests in several folders."""
 
+import dataclasses
+import gc
 import os
 import pathlib
 import shutil
 import signal
+import sys
 import tempfile
 
+from absl import flags
 import hypothesis
 import jax
 import ml_collections
 import pytest
 
 from episodic_dp import backends
+from episodic_dp.cli import commands
 from episodic_dp.config import RunConfig
 
 # XLA's options that compile a small program sooner: loops written the short
@@ -38,6 +43,8 @@ def pytest_configure(config):
   time, so that a change is judged by what it changed; the slow ones draw new
   ones.
   """
+  # Traces are large and stay: looking through them for garbage takes long.
+  gc.set_threshold(50_000, 20, 50)
   if _quick(config):
     hypothesis.settings.load_profile("ci")
     flags = os.environ.get("XLA_FLAGS", "")
@@ -134,3 +141,38 @@ def make_config():
 def make_run(make_config):
   """`make_config`, parsed."""
   return lambda **fields: RunConfig.parse(make_config(**fields))
+
+
+@dataclasses.dataclass(frozen=True)
+class Done:
+  """The end of a command, as `subprocess.run` returns it."""
+
+  returncode: int
+  stdout: str
+  stderr: str
+
+
+@pytest.fixture
+def call(capfd, monkeypatch):
+  """Call a command in this process, as the console script does.
+
+  (command, *arguments) -> Done; bugs keep their traceback.
+  """
+  monkeypatch.setenv("EPISODIC_DP_CACHE", "off")
+  monkeypatch.setattr(sys, "argv", sys.argv)  # Commands replace it.
+
+  def run(*arguments):
+    before, status = set(flags.FLAGS), 0
+    capfd.readouterr()
+    try:
+      commands.main(["episodic-dp", *map(str, arguments)])
+    except SystemExit as e:
+      status = e.code or 0
+    finally:
+      # Another command of this process may define its own of that name.
+      for name in [name for name in flags.FLAGS if name not in before]:
+        delattr(flags.FLAGS, name)
+      flags.FLAGS.unparse_flags()
+    return Done(status, *capfd.readouterr())
+
+  return run

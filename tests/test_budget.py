@@ -38,15 +38,15 @@ def name_of(path):
 
 
 def imported(tree, known):
-  """Return the modules that a module imports, among the known ones."""
-  found = set()
-  for node in ast.walk(tree):
-    if isinstance(node, ast.Import):
-      found |= {alias.name for alias in node.names}
-    elif isinstance(node, ast.ImportFrom):
-      found |= {f"{node.module}.{alias.name}" for alias in node.names}
-      found.add(node.module)
-  return found & known
+  """Return the modules that a module imports from, among the known ones."""
+  return known & {
+      name
+      for node in ast.walk(tree)
+      if isinstance(node, ast.ImportFrom)
+      for name in (
+          node.module, *(f"{node.module}.{alias.name}" for alias in node.names)
+      )
+  }
 
 
 def exported(tree):

@@ -126,9 +126,8 @@ def lower_bound(
     ranked.append((bound(pair, False, _COARSE), pair, False))
     ranked.append((bound(turned, True, _COARSE), turned, True))
   ranked.sort(key=lambda row: -row[0])
-  values = [value for value, _, _ in ranked[:1]]
-  values += [bound(*row[1:], _FINE) for row in ranked[:_FINALISTS]]
-  return max(values, default=0.0)
+  values = [bound(*row[1:], _FINE) for row in ranked[:_FINALISTS]]
+  return max(*values, ranked[0][0]) if ranked else 0.0
 
 
 # Data sets --------------------------------------------------------------------
@@ -303,11 +302,13 @@ def _value(
   if steps > 1:
     found = _summed(found.values, found.probs, steps, points)
     lost += found.wrong
+  # Losses below 0 are never reached.
+  values, probs = found.values[found.values > 0], found.probs[found.values > 0]
 
   def reached(at: float) -> float:
     start = at + 2 * error.log_ratio + steps * 2 * _ROUNDING
-    some = found.values > start
-    sum_ = -float(found.probs[some] @ np.expm1(start - found.values[some]))
+    some = values > start
+    sum_ = -float(probs[some] @ np.expm1(start - values[some]))
     charge = (1 + math.exp(min(at, 700.0))) * lost if lost else 0.0
     return sum_ * math.exp(-error.log_ratio) - charge
 
@@ -317,7 +318,7 @@ def _value(
   if reached(0.0) <= delta:
     return 0.0
   # Above all losses nothing is reached.
-  largest = max(float(found.values.max()), 0.0)
+  largest = float(values.max(initial=0.0))
   least = optimize.brentq(
       lambda at: reached(at) - delta, 0.0, largest, rtol=1e-8
   )

@@ -38,13 +38,19 @@ MIDDLE = (plan.FixedSize(32), plan.FixedSize(1), plan.FixedSize(1))
     "sizes,stages,clip,level,z,steps,delta,expected",
     [
         ((1000,), (plan.Poisson(0.004),), 0, 0, 1.0, 250, 1e-6, 0.6174),
-        ((400_000,), (plan.FixedSize(1600),), 0, 0, 1.0, 250, 1e-6, 6.221),
+        pytest.param(
+            (400_000,), (plan.FixedSize(1600),), 0, 0, 1.0, 250, 1e-6, 6.221,
+            marks=pytest.mark.slow,
+        ),
         ((1000,), (plan.FixedSize(50),), 0, 0, 4.0, 500, 1e-5, 2.877),
         ((100, 50), (plan.Poisson(0.1), plan.FixedSize(5)), 0, 1, 4.0, 250,
          1e-5, 0.2686),
         ((320, 10, 2), MIDDLE, 1, 1, 1.0, 1, 1e-7, 5.3966),
         ((320, 10, 2), MIDDLE, 1, 1, 1.0, 100, 1e-7, 9.5012),
-        ((320, 10, 2), MIDDLE, 1, 1, 1.0, 1000, 1e-7, 19.0262),
+        pytest.param(
+            (320, 10, 2), MIDDLE, 1, 1, 1.0, 1000, 1e-7, 19.0262,
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_one_curve_is_near_what_one_data_set_loses(
@@ -214,7 +220,13 @@ def test_poisson_groups_lose_what_the_bound_says(n, p, neighbours):
 
 
 @pytest.mark.parametrize("neighbours", ["add-or-remove", "replace-one"])
-@pytest.mark.parametrize("stage", [plan.Poisson(0.005), plan.FixedSize(100)])
+@pytest.mark.parametrize(
+    "stage",
+    [
+        plan.Poisson(0.005),
+        pytest.param(plan.FixedSize(100), marks=pytest.mark.slow),
+    ],
+)
 def test_a_group_of_a_hundred_has_a_finite_epsilon(stage, neighbours):
   release = release_of((20_000, 3), (stage, plan.Poisson(0.5)))
   for level in release.levels:

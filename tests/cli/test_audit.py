@@ -62,7 +62,7 @@ def test_a_claim_that_is_too_small_ends_with_status_1(
     return dataclasses.replace(claim, epsilon=claim.epsilon / 10)
 
   monkeypatch.setattr(claims.accounting, "guarantee", tenth)
-  done = attack()
+  done = attack("--runs=1000")
   assert done.returncode == 1
   assert "the claim for level 'task' is refuted" in done.stderr
   # The result is written all the same.

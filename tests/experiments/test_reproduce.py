@@ -1,16 +1,13 @@
-"""Runs of targets: trained once, resumed, refused; pages from their JSON."""
+"""Runs of targets: trained once, resumed, refused."""
 
 import hashlib
 import json
-import re
 
 import pytest
 
 from episodic_dp import training
 from episodic_dp.training import evaluation
-from experiments import published
 from experiments import reproduce
-from experiments import results_pages
 from experiments import runs as runs_lib
 from experiments import targets
 
@@ -88,43 +85,3 @@ def test_a_run_leaves_its_curve_and_diagnostics_if_it_asked(tmp_path, asked):
   assert found["statement"] == f"sha256:{hashlib.sha256(b'{}').hexdigest()}"
   assert found.get("diagnostics") == ({"loss": [1.5]} if asked else None)
   assert len(json.dumps(found)) < 400
-
-
-# Pages ------------------------------------------------------------------------
-
-
-def test_the_committed_pages_are_those_that_write_makes():
-  made = results_pages.pages()
-  committed = {
-      path.name: path.read_text(encoding="utf-8")
-      for path in results_pages.FOLDER.glob("*.md")
-  }
-  assert made == committed, "run python -m experiments.reproduce --write"
-  links = re.findall(r"\]\(([^)#]+)", "\n".join(made.values()))
-  assert all((results_pages.FOLDER / link).exists() for link in links)
-
-
-def _row(data, accuracy, **fields):
-  return dict(
-      data=data, way=5, shot=1, private=True, learner="protonet", keys=3,
-      epsilon=0.49, accuracy=accuracy,
-  ) | fields
-
-
-def test_the_comparison_least_in_our_favour_comes_first():
-  text = results_pages.first_page([
-      _row("omniglot", 97.0),
-      _row("omniglot", 98.5, private=False),
-      _row("cifar_fs", 46.1),
-      _row("omniglot", 95.0, clipping="percentile", epsilon="inf"),
-  ], {})
-  lines = [line for line in text.splitlines() if line.startswith("| [")]
-  assert "46.1" in lines[0] and "95.0" in lines[1] and "97.0" in lines[2]
-  assert "no guarantee" in lines[1] and "| 98.5 |" in lines[2]
-  assert len([x for x in text.splitlines() if "| - | - | - |" in x]) == 4
-
-
-@pytest.mark.parametrize("data", ["omniglot", "mini_imagenet"])
-def test_published_epsilons_are_those_of_the_sampler_not_the_claim(data):
-  drawn = published.epsilon(data, poisson=False)
-  assert published.epsilon(data, poisson=True) < published.EPSILON < drawn

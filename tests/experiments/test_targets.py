@@ -1,7 +1,8 @@
-"""Tables and figures: budgets that hold, cells, and pictures."""
+"""Tables, figures and pages: budgets that hold, cells, and pictures."""
 
 import functools
 import json
+import re
 
 from matplotlib import image as image_lib
 import pytest
@@ -219,8 +220,9 @@ def test_a_loss_has_converged_where_it_stays_near_its_last():
 
 
 def test_every_learner_that_meta_learns_is_compared():
-  used = {run.load().learner.name for run in runs_of("learners")}
-  assert used == {name for name, entry in LEARNERS.items() if entry[3]}
+  assert {run.load().learner.name for run in runs_of("learners")} == {
+      name for name, entry in LEARNERS.items() if entry[3]
+  }
 
 
 def test_cells_of_table_3_are_those_of_the_paper_with_means_of_keys():
@@ -274,6 +276,46 @@ def test_starts_are_measured_when_all_are_trained(tmp_path):
   assert "--target=figure13_starts" in last.command()
   with pytest.raises(training.RunError, match="start_dp_pre_training"):
     starts.finish(last, tmp_path, shared=runs_lib.Shared(), data_dir=None)
+
+
+# Pages ------------------------------------------------------------------------
+
+
+def test_the_committed_pages_are_those_that_write_makes():
+  made = results_pages.pages()
+  committed = {
+      path.name: path.read_text(encoding="utf-8")
+      for path in results_pages.FOLDER.glob("*.md")
+  }
+  assert made == committed, "run python -m experiments.reproduce --write"
+  links = re.findall(r"\]\(([^)#]+)", "\n".join(made.values()))
+  assert all((results_pages.FOLDER / link).exists() for link in links)
+
+
+def _row(data, accuracy, **fields):
+  return dict(
+      data=data, way=5, shot=1, private=True, learner="protonet", keys=3,
+      epsilon=0.49, accuracy=accuracy,
+  ) | fields
+
+
+def test_the_comparison_least_in_our_favour_comes_first():
+  text = results_pages.first_page([
+      _row("omniglot", 97.0),
+      _row("omniglot", 98.5, private=False),
+      _row("cifar_fs", 46.1),
+      _row("omniglot", 95.0, clipping="percentile", epsilon="inf"),
+  ], {})
+  lines = [line for line in text.splitlines() if line.startswith("| [")]
+  assert "46.1" in lines[0] and "95.0" in lines[1] and "97.0" in lines[2]
+  assert "no guarantee" in lines[1] and "| 98.5 |" in lines[2]
+  assert len([x for x in text.splitlines() if "| - | - | - |" in x]) == 4
+
+
+@pytest.mark.parametrize("data", ["omniglot", "mini_imagenet"])
+def test_published_epsilons_are_those_of_the_sampler_not_the_claim(data):
+  drawn = published.epsilon(data, poisson=False)
+  assert published.epsilon(data, poisson=True) < published.EPSILON < drawn
 
 
 # Every target, trained --------------------------------------------------------

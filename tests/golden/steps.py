@@ -1,6 +1,7 @@
-"""Print what three private steps give in eight configurations, as JSON.
+"""Compute what three private steps give in eight configurations.
 
-A script, because the number of devices is fixed when JAX starts. Each parameter
+As a script it prints JSON, since the number of devices is fixed when JAX
+starts: `python -m tests.golden.steps 2 NAME ...`. Each parameter
 array is recorded as its sum and one projection. A sum in another order is then
 not a difference, but another random number is.
 """
@@ -121,7 +122,7 @@ def digest(case, devices):
 
 
 if __name__ == "__main__":
-  devices = int(sys.argv[1])
+  devices, names = int(sys.argv[1]), sys.argv[2:]
   assert jax.device_count() >= devices
-  json.dump({name: digest(case, devices) for name, case in cases().items()},
-            sys.stdout)
+  found = cases()
+  json.dump({name: digest(found[name], devices) for name in names}, sys.stdout)

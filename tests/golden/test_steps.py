@@ -12,29 +12,48 @@ import sys
 import numpy as np
 import pytest
 
+from tests.golden import steps
+
 FILE = pathlib.Path(__file__).with_name("steps.json")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-def digests(devices):
-  """Run `steps` on a number of CPU devices: name -> [sum, projection]s."""
-  done = subprocess.run(
-      [sys.executable, "-m", "tests.golden.steps", str(devices)],
-      env=os.environ | {"JAX_NUM_CPU_DEVICES": str(devices)},
+RECORDED = json.loads(FILE.read_text())
+# Those that are tried on two devices each time: per layer, per task of drawn
+# classes, per example; each with another number of slots.
+SHARED = ("unit quantile layer", "disjoint", "examples")
+
+
+def on_two_devices(*names):
+  """Run `steps` with two CPU devices: name -> [sum, projection]s."""
+  return json.loads(subprocess.run(
+      [sys.executable, "-m", "tests.golden.steps", "2", *names],
+      env=os.environ | {"JAX_NUM_CPU_DEVICES": "2"},
       cwd=ROOT, check=True, capture_output=True, text=True,
+  ).stdout)
+
+
+def check(found, name):
+  np.testing.assert_allclose(
+      found, RECORDED[name], rtol=2e-5, atol=2e-6, err_msg=name
   )
-  return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("devices", [1, 2])
-def test_three_steps_give_the_recorded_parameters(devices):
-  recorded, found = json.loads(FILE.read_text()), digests(devices)
-  assert found.keys() == recorded.keys()
-  for name, values in recorded.items():
-    np.testing.assert_allclose(
-        found[name], values, rtol=2e-5, atol=2e-6, err_msg=name
-    )
+@pytest.mark.parametrize("name", RECORDED)
+def test_three_steps_give_the_recorded_parameters(name):
+  check(steps.digest(steps.cases()[name], 1), name)
+
+
+@pytest.mark.parametrize(
+    "names", [SHARED, pytest.param(tuple(RECORDED), marks=pytest.mark.slow)]
+)
+def test_so_do_two_devices(names):
+  for name, found in on_two_devices(*names).items():
+    check(found, name)
 
 
 if __name__ == "__main__":
-  FILE.write_text(json.dumps(digests(1), indent=0) + "\n")
+  FILE.write_text(json.dumps(
+      {name: steps.digest(case, 1) for name, case in steps.cases().items()},
+      indent=0,
+  ) + "\n")

@@ -15,9 +15,6 @@ def test_numbers_stand_flush_right_and_words_flush_left():
       "longer          -  remove",
       "b       2.5 % ± 1  x",
   ]
-
-
-def test_a_table_without_rows_is_its_header():
   assert tables.text(("a", "b"), []).splitlines() == ["a  b", "-  -"]
 
 
@@ -43,4 +40,7 @@ def test_cells_stay_cells():
   ]
   assert tables.markdown(["name", "n"], rows).splitlines() == [
       "| name | n |", "| --- | --- |", "| a\\nb | 1 |", "| c\\|d | 2 |"
+  ]
+  assert tables.markdown(("run", "n"), [["a", 10]]).splitlines() == [
+      "| run | n |", "| --- | --- |", "| a | 10 |",
   ]

@@ -58,7 +58,7 @@ def _passes():
 
 
 @LIMITS
-@hypothesis.given(st.sampled_from([1, 2, 5]), st.integers(0, 1000))
+@hypothesis.given(st.sampled_from([1, 4]), st.integers(0, 1000))
 def test_one_undamped_pass_is_exact_for_any_partition_and_order(clients, seed):
   examples, prior, exact = _linear(clients, seed)
   begun = servers.begin(prior, clients)
@@ -138,8 +138,8 @@ def test_optimising_the_locals_optimises_the_global():
       inputs, labels, problems.partition(len(labels), 3, rng)
   )
   begun = servers.begin(LOGISTIC.prior(1.0), 3)
-  order = jnp.tile(jnp.arange(3), 30)[:, None]
-  passes = jax.jit(functools.partial(servers.serve, _visit(400)))
+  order = jnp.tile(jnp.arange(3), 15)[:, None]
+  passes = jax.jit(functools.partial(servers.serve, _visit(200, rate=0.05)))
   q = passes(begun, examples, order)[0].natural
 
   def energy(at):  # 2.26

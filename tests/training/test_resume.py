@@ -143,7 +143,7 @@ def test_runs_that_differ_draw_other_noise_from_one_secret(
   }
   for name, spec in seeded.items():
     with pytest.raises(tiny_run.Killed):
-      tiny_run.train(spec, tmp_path / name)
+      training.train(spec, tmp_path / name)
   noises = [_noise(tmp_path / name) for name in seeded]
   assert len({json.dumps(noise) for noise in noises}) == len(seeded)
 
