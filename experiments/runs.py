@@ -87,7 +87,7 @@ class Run:
       config.update_from_flattened_dict(dict(self.overrides))
     return config
 
-  @property
+  @functools.cached_property
   def generated(self) -> bool:
     """Return whether its data are generated, not read from a folder."""
     return self.load().get("data", {}).get("name") in data.GENERATED

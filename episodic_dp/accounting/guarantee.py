@@ -1,6 +1,6 @@
 """Guarantees of a release and its steps."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 import math
 from typing import Any
 
@@ -164,16 +164,26 @@ def compose_guarantees(
     **options: Any,
 ) -> dict[str, Guarantee]:
   """Call `compose_guarantee` for every level that has one, in tree order."""
-  found = {}
-  first: plan_lib.UnsoundPlanError | None = None
-  for level in entries[0].release.levels:
-    try:
-      found[level] = compose_guarantee(entries, level=level, **options)
-    except plan_lib.UnsoundPlanError as e:
-      first = first or e
-  if not found and first is not None:
-    raise first
+  found, refused = by_level(
+      lambda level: compose_guarantee(entries, level=level, **options),
+      entries[0].release.levels,
+  )
+  if not found:
+    raise next(iter(refused.values()))
   return found
+
+
+def by_level(
+    guarantee_of: Callable[[str], Guarantee], levels: Iterable[str]
+) -> tuple[dict[str, Guarantee], dict[str, plan_lib.UnsoundPlanError]]:
+  """Return the guarantees of the levels, and the refusals of the others."""
+  found, refused = {}, {}
+  for level in levels:
+    try:
+      found[level] = guarantee_of(level)
+    except plan_lib.UnsoundPlanError as e:
+      refused[level] = e
+  return found, refused
 
 
 def compose_guarantee(

@@ -52,7 +52,7 @@ from episodic_dp.accounting.profiles import counts
 from episodic_dp.accounting.profiles import random_count
 from episodic_dp.accounting.profiles import recurrence
 from episodic_dp.accounting.profiles import unit_profile
-from episodic_dp.plan import sampler_error as sampler_error_lib
+from episodic_dp.plan import sampler_error
 from episodic_dp.plan import stages as stages_lib
 
 
@@ -591,21 +591,6 @@ def routes(
   return tuple(result)
 
 
-def sampler_error(
-    entries: Sequence[Entry],
-) -> sampler_error_lib.SamplerError:
-  """Add up the sampler's error over all steps."""
-  return sum(
-      (
-          sampler_error_lib.sampling_error(
-              e.release.hierarchy, e.release.plan
-          ).times(int(e.steps))
-          for e in entries
-      ),
-      start=sampler_error_lib.EXACT,
-  )
-
-
 # The whole run ---------------------------------------------------------------
 
 
@@ -626,7 +611,7 @@ class Ways(NamedTuple):
   runs: tuple[Phases, ...]
   tree: tuple[Phases, ...] | None
   together: tuple[Phases, ...]
-  error: sampler_error_lib.SamplerError
+  error: sampler_error.SamplerError
 
 
 def ways(
@@ -654,7 +639,15 @@ def ways(
     tree = routes(entries, level, replaced=True)
     # Only in passes may an exchange cost less than the tree's own curve.
     single = tuple(run for run in runs if not (tree and _of_tree(run)))
-  error = sampler_error(entries)
+  error = sum(
+      (
+          sampler_error.sampling_error(
+              e.release.hierarchy, e.release.plan
+          ).times(int(e.steps))
+          for e in entries
+      ),
+      start=sampler_error.EXACT,
+  )
   if group == 1:
     return Ways(group, single, tree, (), error)
   error = _group_error(error, entries, level, group)
@@ -725,11 +718,11 @@ _GROUP_SHARE = 2.0**-44
 
 
 def _group_error(
-    error: sampler_error_lib.SamplerError,
+    error: sampler_error.SamplerError,
     entries: Sequence[Entry],
     level: str,
     group: int,
-) -> sampler_error_lib.SamplerError:
+) -> sampler_error.SamplerError:
   """Add to the sampler's error, over all steps, what a group at once costs.
 
   The neighbours sample the group's families from tables of two sizes; section

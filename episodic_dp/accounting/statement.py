@@ -25,6 +25,7 @@ from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import ledger as ledger_lib
 from episodic_dp.accounting import report
 from episodic_dp.accounting.guarantee import ACCOUNTANTS
+from episodic_dp.accounting.guarantee import by_level
 from episodic_dp.errors import shown
 
 SCHEMA = 3
@@ -91,21 +92,17 @@ def run_statement(
   _validate.fraction("delta", delta)
   if not ledger.entries:
     raise plan_lib.PlanError("the ledger has no steps: add some first")
-  found, refused = {}, {}
-  for level in ledger.levels:
+
+  def guarantee_of(level: str) -> report.Guarantee:
     if any(level not in e.release.levels for e in ledger.entries):
-      refused[level] = f"'{level}' is not a level of every entry's hierarchy"
-      continue
-    try:
-      guarantee = ledger.guarantee(
-          level, delta=delta, accountant=accountant, neighbours=neighbours
+      raise plan_lib.UnsoundPlanError(
+          f"'{level}' is not a level of every entry's hierarchy"
       )
-    except plan_lib.UnsoundPlanError as e:
-      refused[level] = str(e)
-      continue
-    found[level] = guarantee.of_run(
-        seeded=fixed_seed, started=start is not None
-    ).as_dict()
+    return ledger.guarantee(
+        level, delta=delta, accountant=accountant, neighbours=neighbours
+    ).of_run(seeded=fixed_seed, started=start is not None)
+
+  found, refused = by_level(guarantee_of, ledger.levels)
   return {
       "schema": SCHEMA,
       "library": f"episodic_dp {_version.__version__}",
@@ -118,8 +115,8 @@ def run_statement(
       "lineage": list(lineage),
       "start": start,
       **ledger.as_dict(),
-      "guarantees": found,
-      "no_guarantee": refused,
+      "guarantees": {level: g.as_dict() for level, g in found.items()},
+      "no_guarantee": {level: str(e) for level, e in refused.items()},
   }
 
 

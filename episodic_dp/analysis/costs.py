@@ -11,6 +11,7 @@ from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import ledger as ledger_lib
 from episodic_dp.accounting import report
 from episodic_dp.accounting import statement
+from episodic_dp.accounting.guarantee import by_level
 from episodic_dp.config import RunConfig
 from episodic_dp.output import plotting
 from episodic_dp.output import tables
@@ -235,13 +236,13 @@ def _by_level(
     **options: Any,
 ) -> tuple[dict[str, Any], dict[str, str]]:
   """Return the guarantees as plain data, and reasons for the other levels."""
-  found, refused = {}, {}
-  for level in levels:
-    try:
-      found[level] = ledger.guarantee(level, **options).as_dict()
-    except plan_lib.UnsoundPlanError as e:
-      refused[level] = str(e)
-  return found, refused
+  found, refused = by_level(
+      lambda level: ledger.guarantee(level, **options), levels
+  )
+  return (
+      {level: guarantee.as_dict() for level, guarantee in found.items()},
+      {level: str(error) for level, error in refused.items()},
+  )
 
 
 def runs_table(result: Mapping[str, Any]) -> str:

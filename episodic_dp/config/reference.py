@@ -48,9 +48,7 @@ def fields(kind: Any, path: str = "") -> Iterator[tuple[str, str, str, str]]:
   defaults = plain.defaults(kind)
   for field in plain.fields(kind):
     name = f"{path}.{field.name}" if path else field.name
-    default = ""
-    if field.name in defaults:
-      default = repr(defaults[field.name])
+    default = repr(defaults[field.name]) if field.name in defaults else ""
     inside = _dataclass_in(hints[field.name])
     if inside is not None:
       yield from fields(inside, name)

@@ -53,9 +53,7 @@ class Window(NamedTuple):
 
 def init(mechanism: plan_lib.Mechanism, params: Any) -> jax.Array | Window:
   """Return the first step's clip norm in the form of `State.clip`."""
-  groups = 1
-  if mechanism.clip_by == "layer":
-    groups = len(jax.tree.leaves(params))
+  groups = len(jax.tree.leaves(params)) if mechanism.clip_by == "layer" else 1
   first = mechanism.clip_norm / math.sqrt(groups)
   bounds = jnp.full(groups, first, jnp.float32)
   if mechanism.clipping != "percentile_window":

@@ -305,10 +305,7 @@ class MetaTraining:
     stated = {} if self._spending is None else self._spending.stated()
     missing = () if self._spending is None else spec.release.levels
     level = None if self._spending is None else self._spending.level
-    units = None
-    if level is not None:
-      tree = spec.release.hierarchy
-      units = tree.num_units(tree.level_index(level))
+    tree = spec.release.hierarchy
     return reporting.Result(
         steps=done,
         planned=spec.steps,
@@ -319,7 +316,7 @@ class MetaTraining:
         untrained=self._scores[0] if self._scores else None,
         unproved=tuple(k for k in missing if k not in stated),
         privacy_unit=level,
-        units=units,
+        units=tree.num_units(tree.level_index(level)) if level else None,
     )
 
   @property
