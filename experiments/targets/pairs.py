@@ -114,10 +114,9 @@ def _draw_sinusoids(outcomes: panels.Outcomes, figure: Any) -> None:
   axes = figure.subplots()
   for number, (name, outcome) in enumerate(outcomes.items()):
     found = dict(_scores(outcome))
-    places = [list(_MODELS).index(model) for model in found]
     axes.errorbar(
         [score.mean for score in found.values()],
-        [place + 0.1 * number for place in places],
+        [list(_MODELS).index(model) + 0.1 * number for model in found],
         xerr=[score.high - score.mean for score in found.values()],
         capsize=2,
         label=name.replace("_", " "),
@@ -125,6 +124,7 @@ def _draw_sinusoids(outcomes: panels.Outcomes, figure: Any) -> None:
     )
   axes.set_yticks(range(len(_MODELS)), _MODELS.values())
   axes.set_xscale("log")
+  plotting.plain_numbers(axes.xaxis)
   axes.set_xlabel("squared error on new sinusoids, 95 % interval")
   plotting.legend_below(axes)
 
