@@ -73,7 +73,7 @@ def choices() -> Choices:
     options = SHORT_LOOPS | {"xla_backend_optimization_level": 1}
     return Choices(
         own_forms=True,
-        least_channels=17,
+        least_channels=8,
         microbatch_size=1,
         compiler_options=options,
     )

@@ -262,8 +262,7 @@ def _of_chain(query: Query, ways: sensitivity.Ways) -> Found:
 
 def _log_links(epsilon: float, group: int) -> float:
   """Compute ln(1 + e^epsilon + ... + e^((group - 1) epsilon))."""
-  terms = np.arange(group) * epsilon
-  return float(np.logaddexp.reduce(terms)) * (1 + 1e-12)
+  return float(np.logaddexp.reduce(np.arange(group) * epsilon)) * (1 + 1e-12)
 
 
 # Replacing one unit ----------------------------------------------------------

@@ -233,8 +233,7 @@ def _signs(release: plan_lib.Release, k: int, direction: str) -> np.ndarray:
   clip, hierarchy = release.clip_level, release.hierarchy
   fixed = [isinstance(s, plan_lib.FixedSize) for s in release.plan.stages]
   record = _units(hierarchy, k) == 0
-  siblings = -2 if k > clip or fixed[k] else 0
-  signs = np.full(record.shape, siblings)
+  signs = np.full(record.shape, -2 if k > clip or fixed[k] else 0)
   for j in reversed(range(k)):
     # For paths that leave the record's path at stage j.
     leaving = far if j > clip or (fixed[0] and fixed[j]) else 0

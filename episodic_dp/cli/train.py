@@ -119,8 +119,7 @@ def main(values: flags.FlagValues) -> None:
     files.check_new_folder(values.export)
   with devices.leaving():
     devices.join(values.coordinator, values.num_processes, values.process_id)
-    result = _train(values, deadline)
-    status = exit_status.of(result.stopped)
+    status = exit_status.of(_train(values, deadline).stopped)
     if values.export is not None and processes.first() and not status:
       export.write(values.workdir, values.export)
   sys.exit(status)

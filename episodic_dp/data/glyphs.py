@@ -232,8 +232,7 @@ def _even_basis(control: jax.Array) -> jax.Array:
   # The inverse of the piecewise linear map t -> length, without a search: each
   # piece adds its part of t in proportion to the length reached in it.
   within = (even[:, None] - (reached - share)[:, None]) / share[:, None]
-  t = jnp.clip(within, 0.0, 1.0).sum(-1) / (_POINTS - 1)
-  return _bernstein(t)
+  return _bernstein(jnp.clip(within, 0.0, 1.0).sum(-1) / (_POINTS - 1))
 
 
 def _bernstein(t: jax.Array | np.ndarray) -> jax.Array:

@@ -123,8 +123,7 @@ def _front_matter(
 def _privacy(statement: Mapping[str, Any]) -> str:
   """Write the guarantees with their assumptions, or that there are none."""
   lines = ["## Privacy"]
-  stated = statement["guarantees"]
-  finite = {k: g for k, g in stated.items() if _finite(g)}
+  finite = {k: g for k, g in statement["guarantees"].items() if _finite(g)}
   if not finite:
     lines.append("**This model has no privacy guarantee.**")
   elif statement["fixed_seed"]:

@@ -139,8 +139,7 @@ class ProtoNet(_ClosedForm):
     """Compute the prototypes (eq. 1); zero for a class without examples."""
     del params
     members = jax.nn.one_hot(labels, self.way, dtype=x.dtype)
-    counts = jnp.maximum(members.sum(0), 1)
-    return members.T @ x / counts[:, None]
+    return members.T @ x / jnp.maximum(members.sum(0), 1)[:, None]
 
   def _scores(self, params: Any, head: jax.Array, x: jax.Array) -> jax.Array:
     """Compute negative scaled distances to prototypes (eq. 2): [n, way]."""

@@ -221,15 +221,38 @@ def conv_general_dilated(
 # compiles faster. It is slow (jaxlib 0.10.2) with separate kernels for the
 # entries of a batch, with few output channels, and for a kernel's gradient of
 # an odd number of images, of many images, or in any but the usual order of
-# axes. docs/decisions/speed.md has the measurements.
+# axes. With few output channels, neighbouring outputs of a row are computed
+# together, as channels of a wider kernel. docs/decisions/speed.md has the
+# measurements.
 
 _AXES = ("NHWC", "HWIO", "NHWC")
+# Output channels that are enough, with an odd number of input channels above 1
+# and otherwise.
+_ENOUGH_IF_ODD, _ENOUGH = 33, 17
 _POSITIONS = 1600  # Most positions in one call of a kernel's gradient.
+
+
+def _together(features, channels, window, images):
+  """Return the number of neighbouring outputs to compute together."""
+  odd = channels % 2 and channels > 1
+  count = -(-(_ENOUGH_IF_ODD if odd else _ENOUGH) // features)
+  # With a kernel larger than the image the compiler swaps the two.
+  fits = window[0] * (window[1] + count - 1) <= math.prod(images.shape[1:3])
+  return count if fits and backends.choices().own_forms else 1
 
 
 @jax.custom_batching.custom_vmap
 def _library(images, kernel):
-  return _library_padded(images, kernel, kernel.shape[:2])
+  *window, channels, features = kernel.shape
+  count = _together(features, channels, window, images)
+  shifted = [
+      jnp.pad(kernel, ((0, 0), (i, count - 1 - i), (0, 0), (0, 0)))
+      for i in range(count)
+  ]
+  wide, unused = jnp.concatenate(shifted, -1), -images.shape[2] % count
+  found = _library_padded(images, wide, window, unused, (1, count))
+  found = found.reshape(*found.shape[:2], -1, features)
+  return found[:, :, : images.shape[2]]
 
 
 @_library.def_vmap
@@ -242,13 +265,15 @@ def _library_batch(size, batched, images, kernel):
   return found.reshape(size, -1, *found.shape[1:]), True
 
 
-def _library_padded(images, kernel, window):
+def _library_padded(images, kernel, window, unused, strides, dilation=(1, 1)):
   """Convolve with rows and columns of zeros around the images."""
   # Kept apart, or the compiler would fuse them and change the order of axes.
   images, kernel = lax.optimization_barrier((images, kernel))
-  padding = [(k // 2, k // 2) for k in window]
+  rows, columns = (k // 2 for k in window)
+  padding = [(rows, rows), (columns, columns + unused)]
   return lax.conv_general_dilated(
-      images, kernel, (1, 1), padding, dimension_numbers=_AXES
+      images, kernel, strides, padding, rhs_dilation=dilation,
+      dimension_numbers=_AXES,
   )
 
 
@@ -259,8 +284,7 @@ def _library_correlate(images, slope, window):
   def correlated(images, slope):
     n, height, width, _ = images.shape
     at_once = min(max(1, _POSITIONS // (height * width)), n)
-    if at_once > 1:
-      at_once += at_once % 2
+    at_once += at_once % 2 if at_once > 1 else 0
     missing = ((0, -n % at_once), (0, 0), (0, 0), (0, 0))
     parts = [
         jnp.pad(a, missing).reshape(-1, at_once, *a.shape[1:])
@@ -270,11 +294,20 @@ def _library_correlate(images, slope, window):
 
   def block(part):
     images, slope = part
+    n, height, width, features = slope.shape
+    count = _together(features, 1, window, images)
+    unused = -width % count
+    slope = jnp.pad(slope, ((0, 0), (0, 0), (0, unused), (0, 0)))
+    slope = slope.reshape(n, height, -1, count * features)
     # The images' channels are the batch, the images the sum's index.
     found = _library_padded(
-        images.transpose(3, 1, 2, 0), slope.transpose(1, 2, 0, 3), window
+        images.transpose(3, 1, 2, 0), slope.transpose(1, 2, 0, 3), window,
+        unused, (1, 1), (1, count),
     )
-    return lax.optimization_barrier(found).transpose(1, 2, 0, 3)
+    found = lax.optimization_barrier(found).transpose(1, 2, 0, 3)
+    # Back from the wider kernel.
+    shifted = jnp.split(found, count, axis=-1)
+    return sum(a[:, i : i + window[1]] for i, a in enumerate(shifted))
 
   @correlated.def_vmap
   def batch(size, batched, images, slope):

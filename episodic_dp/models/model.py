@@ -319,8 +319,7 @@ def augment(
         jnp.pad(image, margin, "edge"), (*starts, 0), image.shape
     )
   if augmentation.flip:
-    mirrored = jax.random.bernoulli(flip_key)
-    image = jnp.where(mirrored, image[:, ::-1], image)
+    image = jnp.where(jax.random.bernoulli(flip_key), image[:, ::-1], image)
   return image
 
 
@@ -350,8 +349,7 @@ def augmented(
   ) -> jax.Array:
     own, inner = jax.random.fold_in(key, 0), jax.random.fold_in(key, 1)
     keys = jax.random.split(own, images.shape[0])
-    changed = functools.partial(augment, augmentation)
-    images = jax.vmap(changed)(keys, images)
+    images = jax.vmap(functools.partial(augment, augmentation))(keys, images)
     if model.random is None:
       return model.apply(params, images)
     return model.random(params, images, inner)

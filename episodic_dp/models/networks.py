@@ -153,6 +153,7 @@ def block(
     [n, H // 2, W // 2, Cout].
   """
   own = backends.choices().own_forms and x.shape[-1] <= _FEW_CHANNELS
+  own = own and x.shape[1] % 2 == x.shape[2] % 2 == 0
   if own and norm == "batch" and scale is not None:
     return nn.leaky_relu(_first_block(x, kernel, scale, bias))
   return nn.leaky_relu(max_pool(convolved(x, kernel, scale, bias, norm)))
@@ -161,30 +162,44 @@ def block(
 def _first_block(x, kernel, scale, bias):
   """Normalise the kernel instead of the output; pool a few images at a time.
 
-  Images of few channels have short patches. The statistics of the output follow
-  from the patches' covariance, which depends on the images only and is the same
+  Images of few channels have short windows. The statistics of the output follow
+  from the windows' covariance, which depends on the images only and is the same
   in all inner steps. The output has a gradient only through the pool. For a few
   images at a time, the outputs stay in a core's cache.
   """
-  window, features = kernel.shape[:2], kernel.shape[3]
-  rows = convolution.patches(x, window)
-  rows = rows.reshape(-1, rows.shape[-1])
-  mean, flat = rows.mean(0), kernel.reshape(-1, features)
-  centred = rows - mean
-  covariance = centred.T @ centred / len(rows)
+  features = kernel.shape[3]
+  rows = _windows(jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0))))
+  # One kernel of a window for each of the four outputs of a pool.
+  kernels = [
+      jnp.pad(kernel.transpose(3, 0, 1, 2), ((0, 0), i, j, (0, 0)))
+      for i in ((0, 1), (1, 0))
+      for j in ((0, 1), (1, 0))
+  ]
+  flat = _windows(jnp.concatenate(kernels))
+  mean = rows.mean(0)
+  covariance = (rows - mean).T @ (rows - mean) / len(rows)
+  means = (flat @ mean).reshape(4, features)
+  variances = jnp.sum(flat * (flat @ covariance), axis=1).reshape(4, features)
   # Rounding may make a variance near zero negative.
-  variance = jnp.maximum(jnp.sum(flat * (covariance @ flat), axis=0), 0)
+  variance = jnp.maximum(variances.mean(0) + means.var(0), 0)
   factor = scale * lax.rsqrt(variance + EPSILON)
 
   def pooled(x):
     return max_pool(convolution.same(x, kernel * factor))
 
-  outputs = x.shape[1] * x.shape[2] * features
-  at_once = max(1, min(len(x), _CACHED // outputs))
-  while len(x) % at_once:
-    at_once -= 1
+  most = max(1, _CACHED // (x.shape[1] * x.shape[2] * features))
+  at_once = max(k for k in range(1, most + 1) if len(x) % k == 0)
   found = lax.map(pooled, x.reshape(-1, at_once, *x.shape[1:]))
-  return found.reshape(-1, *found.shape[2:]) + bias - (mean @ flat) * factor
+  return found.reshape(-1, *found.shape[2:]) + bias - means.mean(0) * factor
+
+
+def _windows(x):
+  """Return the 4x4 windows of images at every second pixel, one in each row."""
+  n, height, width, channels = x.shape
+  x = x.reshape(n, height // 2, 2, width // 2, 2, channels)
+  x = x.transpose(0, 1, 3, 2, 4, 5).reshape(n, height // 2, width // 2, -1)
+  squares = convolution.patches(x, (2, 2), ((0, 0), (0, 0)))
+  return squares.reshape(-1, squares.shape[-1])
 
 
 class Convolution(nn.Module):
@@ -377,8 +392,7 @@ class ResNet12(_Convolutional):
     """Map images [n, H, W, C] to logits [n, way], or features [n, 10 width]."""
     x = images
     for i, halves in enumerate(_HALVES):
-      width = self.width * halves // 2
-      x = Residual(width, self.norm, name=f"block_{i}")(x)
+      x = Residual(self.width * halves // 2, self.norm, name=f"block_{i}")(x)
     return head(self.way, x.mean((1, 2)))
 
 

@@ -59,8 +59,7 @@ _NORM = ("scale", "bias", "offset")
 def split(params: Params, mask: Mask) -> tuple[Params, Params]:
   """Split into (leaves with a true mask, the rest), None elsewhere."""
   chosen = jax.tree.map(lambda m, p: p if m else None, mask, params)
-  rest = jax.tree.map(lambda m, p: None if m else p, mask, params)
-  return chosen, rest
+  return chosen, jax.tree.map(lambda m, p: None if m else p, mask, params)
 
 
 def merge(chosen: Params, rest: Params) -> Params:

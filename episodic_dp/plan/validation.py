@@ -104,8 +104,7 @@ def _validate_episode(
         " in the query set: make shot and query multiples of"
         f" {together}, or use FixedSize(1) for level '{hierarchy.levels[last]}'"
     )
-  first = 1 if episode.form == "unit" else 0
-  upper = range(first, level + 1)
+  upper = range(1 if episode.form == "unit" else 0, level + 1)
   classes = math.prod(_drawn(hierarchy, plan, k) for k in upper)
   if episode.form == "disjoint":
     if classes % episode.way:

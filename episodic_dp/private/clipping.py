@@ -180,8 +180,7 @@ def sensitivity(
   Raises:
     PlanError: an unknown relation.
   """
-  allowed = ("add-or-remove", "replace-one")
-  _validate.one_of("neighbours", neighbours, allowed)
+  _validate.one_of("neighbours", neighbours, ("add-or-remove", "replace-one"))
   return clip_norm * (2.0 if neighbours == "replace-one" else 1.0)
 
 

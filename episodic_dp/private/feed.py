@@ -76,8 +76,7 @@ class Feed:
     together = microbatch * self._mesh.size
     size = together * math.prod(self._task) * self._images[0].nbytes
     fitting = max(1, block_bytes // size)
-    most = -(-self._slots // together)
-    self._size = microbatch * min(fitting, most)
+    self._size = microbatch * min(fitting, -(-self._slots // together))
     # One thread, so that blocks are gathered in the order of their use.
     self._thread = futures.ThreadPoolExecutor(1, "gather")
     self._next: tuple[Any, Any, futures.Future[_Fetched]] | None = None

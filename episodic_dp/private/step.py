@@ -305,8 +305,7 @@ def add(
 
   # Up to the last task: the empty microbatches beyond are not computed.
   filled = jnp.max(jnp.where(mask, jnp.arange(mask.shape[0]) + 1, 0))
-  count = (filled + size - 1) // size
-  return lax.fori_loop(0, count, add_microbatch, totals)
+  return lax.fori_loop(0, (filled + size - 1) // size, add_microbatch, totals)
 
 
 def _clipped_gradient(
@@ -445,7 +444,8 @@ def finish(
   """
   metrics = summarise(totals.diagnostics, mask)
   mechanism, bounds = program.release.mechanism, state.clip
-  noised = _like(state.params, totals.sum)
+  floats = jax.tree.map(lambda p: p.astype(jnp.float32), state.params)
+  noised = flatten_util.ravel_pytree(floats)[1](totals.sum)
   if mechanism.noise_multiplier:  # An infinite clip norm has no noise.
     noised = noise.add_noise(
         keys.step_key(state.key, keys.NOISE, state.step),
@@ -484,12 +484,6 @@ def finish(
   return state_lib.State(params, opt_state, step, state.key, bounds), metrics
 
 
-def _like(params: Any, flat: jax.Array) -> Any:
-  """Return all entries as a tree of float32 arrays like the parameters."""
-  floats = jax.tree.map(lambda p: p.astype(jnp.float32), params)
-  return flatten_util.ravel_pytree(floats)[1](flat)
-
-
 def take(
     program: Program,
     state: state_lib.State,
@@ -510,8 +504,7 @@ def take(
     mesh: the devices; None for one.
   """
   rows, mask = draw(program, state.key, state.step)
-  tasks = Tasks(images, rows, mask, labels)
-  totals = sum_tasks(program, mesh, state, tasks)
+  totals = sum_tasks(program, mesh, state, Tasks(images, rows, mask, labels))
   return finish(program, state, multiplier, totals, mask)
 
 

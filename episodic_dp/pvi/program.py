@@ -206,8 +206,7 @@ class Inference:
         now = servers.everyone(posterior.natural, len(clients))
         sent = servers.put(sent, jnp.asarray(clients), now)
       else:
-        count = self._federation.clients
-        sent = servers.everyone(posterior.natural, count)
+        sent = servers.everyone(posterior.natural, self._federation.clients)
     return Held(posterior, states, sent), {}
 
   def spent(self) -> dict[str, float]:

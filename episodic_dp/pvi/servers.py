@@ -189,8 +189,7 @@ def serve(
         visit, posterior, rows(clients, numbers), numbers, received, damping
     )
     if sent is not None:
-      now = everyone(posterior.natural, len(numbers))
-      sent = put(sent, numbers, now)
+      sent = put(sent, numbers, everyone(posterior.natural, len(numbers)))
     return (posterior, put(clients, numbers, moved), sent), None
 
   return jax.lax.scan(turn, (posterior, clients, sent), jnp.asarray(order))[0]

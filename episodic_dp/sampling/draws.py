@@ -107,8 +107,7 @@ def draw_ordered(
   """
   position = jnp.arange(slots, dtype=jnp.int32)
   left = jnp.asarray(n_children, jnp.int32)[..., None] - position
-  targets = position + uniform_below(bits, jnp.maximum(left, 1))
-  return resolve_swaps(targets)
+  return resolve_swaps(position + uniform_below(bits, jnp.maximum(left, 1)))
 
 
 def resolve_swaps(targets: jax.Array) -> jax.Array:

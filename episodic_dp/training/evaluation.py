@@ -246,8 +246,7 @@ class Evaluator:
     if tasks.targets:
       errors = np.square(total / len(members) - labels)
       return interval(errors.mean(axis=(1, 2)), SquaredError)
-    right = np.argmax(total, axis=-1) == labels
-    return interval(right.mean(axis=1))
+    return interval((np.argmax(total, axis=-1) == labels).mean(axis=1))
 
 
 def interval(per_task: np.ndarray, kind: type[Score] = Accuracy) -> Score:

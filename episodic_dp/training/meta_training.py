@@ -342,8 +342,7 @@ class MetaTraining:
           )
           for one in found
       ]
-      path = folder / reporting.LEARNING_CURVE
-      reporting.learning_curve(path, found, tasks)
+      reporting.learning_curve(folder / reporting.LEARNING_CURVE, found, tasks)
     # Denser at the start: epsilon grows about as the square root of the steps.
     most = spec.steps
     roots = np.linspace(1, most**0.5, min(most, _CURVE_POINTS))

@@ -339,8 +339,7 @@ digest = checkpoint_lib.digest  # Digest of arrays.
 
 def json_digest(value: Any) -> str:
   """Return SHA-256 of plain data, whatever the order of its fields."""
-  text = json.dumps(value, sort_keys=True)
-  return hashlib.sha256(text.encode()).hexdigest()
+  return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def program_digest(function: Any, *arguments: Any) -> str:

@@ -93,8 +93,7 @@ def _from_ratios(first: int, log_ratios: np.ndarray) -> Counts:
   """
   logs = np.concatenate([np.zeros(1), np.cumsum(log_ratios)])
   probs = np.exp(logs - logs.max())
-  values = first + np.arange(probs.size)
-  return _made(values, probs / probs.sum())
+  return _made(first + np.arange(probs.size), probs / probs.sum())
 
 
 def _with_tail(counts: Counts, high: int, trials: int, rate: float) -> Counts:

@@ -194,8 +194,7 @@ def chords(
   if points.size > MOST_POINTS // 2:
     return None
   # It falls with alpha: if rounding contradicts this, the larger value holds.
-  value = np.maximum.accumulate(np.exp(heights)[::-1])[::-1]
-  return Chords(points, value)
+  return Chords(points, np.maximum.accumulate(np.exp(heights)[::-1])[::-1])
 
 
 def refined(
