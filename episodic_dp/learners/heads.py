@@ -49,9 +49,9 @@ class _ClosedForm(learner.TaskLearner):
     super().__post_init__()
     _validate.count("way", self.way, 2)
 
-  @abc.abstractmethod
   def _embed(self, params: Any, images: jax.Array) -> jax.Array:
     """Return the embeddings of images, [n, d]."""
+    return self.model.apply(params, images)
 
   @abc.abstractmethod
   def _head(self, params: Any, x: jax.Array, labels: jax.Array) -> jax.Array:
@@ -132,9 +132,6 @@ class ProtoNet(_ClosedForm):
     super().__post_init__()
     _validate.positive("scale", self.scale)
 
-  def _embed(self, params: Any, images: jax.Array) -> jax.Array:
-    return self.model.apply(params, images)
-
   def _head(self, params: Any, x: jax.Array, labels: jax.Array) -> jax.Array:
     """Compute the prototypes (eq. 1); zero for a class without examples."""
     del params
@@ -211,7 +208,7 @@ class RidgeHead(_ClosedForm):
     }
 
   def _embed(self, params: Any, images: jax.Array) -> jax.Array:
-    return self.model.apply(params["model"], images)
+    return super()._embed(params["model"], images)
 
   def _head(self, params: Any, x: jax.Array, labels: jax.Array) -> jax.Array:
     """Solve the regression on the support set."""
