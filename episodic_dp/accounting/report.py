@@ -18,9 +18,9 @@ SEEDED = (
 )
 # Stated for a run that starts with the weights of another network.
 STARTED = (
-    "The run begins with given weights, which are taken for public: they were"
-    " not made from the private data, or what they cost is added (episodic-dp"
-    " account --ledger)."
+    "The run starts from given weights, which are assumed to be public. If they"
+    " were made from the private data, add their cost (episodic-dp account"
+    " --ledger)."
 )
 
 
