@@ -240,12 +240,11 @@ def _of_mechanism(release: plan_lib.Release) -> list[str]:
   unit = mechanism.clip_unit
   if unit == plan_lib.EPISODE:
     unit = "task (a group of sampled classes)"
-  depends = "depends on no other clip unit"
-  if release.sample_level:
-    depends = (
-        "depends on other examples only through the noisy inner steps of its"
-        " task"
-    )
+  depends = (
+      "depends on other examples only through the noisy inner steps of its task"
+      if release.sample_level
+      else "depends on no other clip unit"
+  )
   result.append(
       f"Each clipped gradient belongs to one {unit}, {depends}, and counts as"
       " zero where it is not finite; no statistics are carried between clip"
