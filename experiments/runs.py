@@ -248,8 +248,10 @@ def record(
 
 def device() -> str:
   """Describe the devices of this process."""
-  kind = jax.devices()[0].device_kind
-  return f"{jax.device_count()} x {kind} ({platform.machine()})"
+  return (
+      f"{jax.device_count()} x {jax.devices()[0].device_kind}"
+      f" ({platform.machine()})"
+  )
 
 
 def load(run: Run, folder: str | os.PathLike) -> dict[str, Any] | None:

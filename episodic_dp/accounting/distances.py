@@ -616,9 +616,10 @@ def _drawn(
   for many, number in zip(children[::-1].tolist(), numbers[::-1]):
     many = int(min(many, left))
     left -= many
-    if isinstance(stage, plan_lib.Poisson):
-      part = counts_lib.chosen(number, many, float(stage.p))
-    else:
-      part = counts_lib.times(number, many)
+    part = (
+        counts_lib.chosen(number, many, float(stage.p))
+        if isinstance(stage, plan_lib.Poisson)
+        else counts_lib.times(number, many)
+    )
     total = counts_lib.added(total, part)
   return total

@@ -264,10 +264,11 @@ def _own(release: plan_lib.Release, level: int) -> counts.Counts:
   below = _own(release, level + 1)
   stage = plan.stages[level + 1]
   most = int(hierarchy.child_counts(level + 1).min())
-  if isinstance(stage, plan_lib.Poisson):
-    number = counts.chosen(below, most, float(stage.p))
-  else:
-    number = counts.times(below, min(getattr(stage, "n", most), most))
+  number = (
+      counts.chosen(below, most, float(stage.p))
+      if isinstance(stage, plan_lib.Poisson)
+      else counts.times(below, min(getattr(stage, "n", most), most))
+  )
   if level < release.clip_level:
     return number
   none = float(number.probs[number.values == 0].sum())
@@ -331,10 +332,11 @@ def _of_gaussian(
     pair: _Pair, steps: int, delta: float | None, epsilon: float | None
 ) -> float:
   curve = base.GaussianCurve(float(np.ptp(pair.means)) * math.sqrt(steps))
-  if epsilon is not None:
-    found = curve.delta(float(epsilon))
-  else:
-    found = curve.epsilon(float(delta or 0))
+  found = (
+      curve.epsilon(float(delta or 0))
+      if epsilon is None
+      else curve.delta(float(epsilon))
+  )
   return found * (1 - 1e-8)
 
 
@@ -384,11 +386,13 @@ def _summed(
     return _NOTHING
   # Chernoff's bounds on both ends of the sum, at a few exponents.
   exponent = np.exp2(np.arange(-4, 6)) / deviation
+  log_tail = math.log(_TAIL)
   low, high = (
-      sign * min(
-          (copies * _log_moment(centred, probs, sign * t) - math.log(_TAIL)) / t
+      sign * float(min(
+          (copies * special.logsumexp(sign * t * centred, b=probs) - log_tail)
+          / t
           for t in exponent.tolist()
-      )
+      ))
       for sign in (-1, 1)
   )
   h = (high - low) / points
@@ -408,11 +412,6 @@ def _summed(
       np.maximum(circle[at % size], 0.0),
       5 * _TAIL + copies * 8 * math.log2(size) * _MACHINE,
   )
-
-
-def _log_moment(values: np.ndarray, probs: np.ndarray, t: float) -> float:
-  """Compute ln of the sum of probs * exp(t values)."""
-  return float(special.logsumexp(t * values, b=probs))
 
 
 _NOTHING = _Losses(np.zeros(1), np.ones(1))

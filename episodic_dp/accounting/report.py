@@ -18,9 +18,9 @@ SEEDED = (
 )
 # Stated for a run that starts with the weights of another network.
 STARTED = (
-    "The run begins with given weights, which are taken for public: they were"
-    " not made from the private data, or what they cost is added (episodic-dp"
-    " account --ledger)."
+    "The run starts from given weights, which are assumed to be public. If they"
+    " were made from the private data, add their cost (episodic-dp account"
+    " --ledger)."
 )
 
 
@@ -240,12 +240,11 @@ def _of_mechanism(release: plan_lib.Release) -> list[str]:
   unit = mechanism.clip_unit
   if unit == plan_lib.EPISODE:
     unit = "task (a group of sampled classes)"
-  depends = "depends on no other clip unit"
-  if release.sample_level:
-    depends = (
-        "depends on other examples only through the noisy inner steps of its"
-        " task"
-    )
+  depends = (
+      "depends on other examples only through the noisy inner steps of its task"
+      if release.sample_level
+      else "depends on no other clip unit"
+  )
   result.append(
       f"Each clipped gradient belongs to one {unit}, {depends}, and counts as"
       " zero where it is not finite; no statistics are carried between clip"

@@ -88,7 +88,12 @@ def find(paths: Iterable[str | os.PathLike]) -> list[pathlib.Path]:
   for path in map(pathlib.Path, paths):
     # "key=10" comes after "key=9".
     below = sorted(path.glob("*/"), key=lambda c: (len(c.name), c.name))
-    inside = [folder for folder in (path, *below) if _is_run(folder)]
+    # A run that has just begun may have written its lock alone.
+    inside = [
+        folder
+        for folder in (path, *below)
+        if any((folder / x).exists() for x in (workdir_lib.CONFIG, ".lock"))
+    ]
     if not inside:
       missing = "cannot be read (No such file or directory)"
       why = "holds no run" if path.exists() else missing
@@ -98,11 +103,6 @@ def find(paths: Iterable[str | os.PathLike]) -> list[pathlib.Path]:
     for folder in inside:
       found.setdefault(folder.resolve(), folder)
   return list(found.values())
-
-
-def _is_run(folder: pathlib.Path) -> bool:
-  """Return whether a run was started here, even if it has written little."""
-  return any((folder / name).exists() for name in (workdir_lib.CONFIG, ".lock"))
 
 
 def _read(folder: pathlib.Path) -> tuple[Run, dict[str, Any]]:

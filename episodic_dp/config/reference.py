@@ -97,6 +97,4 @@ def _type(hint: Any) -> str:
     return _type(arguments[0])
   if origin in (typing.Union, types.UnionType):
     return " or ".join(map(_type, arguments))
-  if origin is tuple:
-    return f"list of: {_type(arguments[0])}"
-  return "mapping"
+  return f"list of: {_type(arguments[0])}" if origin is tuple else "mapping"

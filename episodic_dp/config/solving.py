@@ -145,14 +145,14 @@ def spend(config: RunConfig, epsilon: float) -> tuple[RunConfig, Calibration]:
     # The noise is found to within a hundredth of epsilon.
     reached = report.rounded_up(1.01 * spent)
     useful = spent < _MOST_USEFUL
-    advice = f"give --epsilon={reached}" if useful else "which is too large"
+    advice = f": give --epsilon={reached}" if useful else ", which is too large"
     text = (
         f"epsilon {epsilon:g} needs noise_multiplier"
         f" {found.noise_multiplier:g}, more than a tenth of the"
-        f" {found.per_step:g} {found.drawn} of a step, so little would be"
-        f" learned: with {config.release.hierarchy} and {config.steps} steps"
-        f" epsilon {reached} is reachable, {advice}; or take fewer steps, or"
-        f" train on more {found.level}s"
+        f" {found.per_step:g} {found.drawn} of a step, so the model would learn"
+        f" little; with {config.steps} steps on {config.release.hierarchy} the"
+        f" least useful epsilon is {reached}{advice}; or take fewer steps, or"
+        f" train on more units of level '{found.level}'"
     )
     if share > 1:
       raise errors.PlanError(text)

@@ -134,13 +134,11 @@ class ProtoNet(_ClosedForm):
 
   def _head(self, params: Any, x: jax.Array, labels: jax.Array) -> jax.Array:
     """Compute the prototypes (eq. 1); zero for a class without examples."""
-    del params
     members = jax.nn.one_hot(labels, self.way, dtype=x.dtype)
     return members.T @ x / jnp.maximum(members.sum(0), 1)[:, None]
 
   def _scores(self, params: Any, head: jax.Array, x: jax.Array) -> jax.Array:
     """Compute negative scaled distances to prototypes (eq. 2): [n, way]."""
-    del params
     return -self.scale * jnp.square(x[:, None] - head).sum(-1)
 
 

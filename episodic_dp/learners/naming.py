@@ -55,11 +55,11 @@ def make_learner(
     inner["task_loss"] = learner_lib.squared_error
   if learner.name == "reptile":
     return reptile.Reptile(model, **inner)
-  weights = None
-  if learner.multi_step_loss:
-    weights = maml.annealed(
-        learner.inner_steps, learner.multi_step_loss
-    )
+  weights = (
+      maml.annealed(learner.inner_steps, learner.multi_step_loss)
+      if learner.multi_step_loss
+      else None
+  )
   return _DESCENDING[learner.name](
       model,
       **inner,

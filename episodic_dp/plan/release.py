@@ -363,13 +363,11 @@ class Tree:
 
   def build(self) -> Hierarchy:
     """Build the hierarchy; raises PlanError if the fields contradict."""
-    offsets = None
-    if self.child_counts is not None:
-      offsets = _offsets(self.child_counts)
+    counts = self.child_counts
     return Hierarchy(
         levels=self.levels,
         sizes=self.sizes,
-        offsets=offsets,
+        offsets=None if counts is None else _offsets(counts),
         copies=self.copies,
         most_copies=self.most_copies,
         units_from_records=self.units_from_records,

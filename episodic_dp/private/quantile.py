@@ -71,10 +71,12 @@ def stddev(multiplier: jax.Array, bounds: jax.Array) -> jax.Array:
   In units of the noise every array then moves by at most 1 / (z' sqrt(m)).
 
   Args:
-    multiplier: z' > 0, the noise multiplier of the gradients.
+    multiplier: z', the noise multiplier of the gradients; 0 for no noise, also
+      with infinite clip norms.
     bounds: float32[groups], the clip norms of the step.
   """
-  return (multiplier * math.sqrt(bounds.size)) * bounds
+  spread = (multiplier * math.sqrt(bounds.size)) * bounds
+  return jnp.where(multiplier == 0, 0.0, spread)
 
 
 def count_within(clipped: clipping.Clipped, real: jax.Array) -> jax.Array:

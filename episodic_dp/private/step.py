@@ -445,14 +445,13 @@ def finish(
   metrics = summarise(totals.diagnostics, mask)
   mechanism, bounds = program.release.mechanism, state.clip
   floats = jax.tree.map(lambda p: p.astype(jnp.float32), state.params)
-  noised = flatten_util.ravel_pytree(floats)[1](totals.sum)
-  if mechanism.noise_multiplier:  # An infinite clip norm has no noise.
-    noised = noise.add_noise(
-        keys.step_key(state.key, keys.NOISE, state.step),
-        noised,
-        quantile.stddev(multiplier, bounds),
-        terms=program.compute.noise_terms,
-    )
+  # Without noise too: one program, compiled once, serves both.
+  noised = noise.add_noise(
+      keys.step_key(state.key, keys.NOISE, state.step),
+      flatten_util.ravel_pytree(floats)[1](totals.sum),
+      quantile.stddev(multiplier, bounds),
+      terms=program.compute.noise_terms,
+  )
   clip_norm = jnp.sqrt(jnp.sum(jnp.square(bounds)))
   if mechanism.clipping == "private_quantile":
     metrics["clip_norm"] = clip_norm

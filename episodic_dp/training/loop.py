@@ -375,9 +375,11 @@ class _ProgressBar:
   def show(self, step: int, epsilon: float, score: str) -> None:
     """Count a step, and show epsilon and a new score."""
     unit = self._program.privacy_unit
-    text = f"epsilon≤{report.rounded_up(epsilon)} of one {unit}"
-    if math.isinf(epsilon):
-      text = "no guarantee"
+    text = (
+        "no guarantee"
+        if math.isinf(epsilon)
+        else f"epsilon≤{report.rounded_up(epsilon)} of one {unit}"
+    )
     if score:
       text += f", {score}"
     self._bar.set_description_str("", refresh=False)

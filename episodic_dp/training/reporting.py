@@ -230,9 +230,11 @@ def learning_curve(
     tasks: the validation tasks.
   """
   way, shot = tasks.episode.way, tasks.episode.shot
-  title = f"{way}-way {shot}-shot accuracy"
-  if tasks.targets:
-    title = f"Squared error after adapting to {shot} points"
+  title = (
+      f"Squared error after adapting to {shot} points"
+      if tasks.targets
+      else f"{way}-way {shot}-shot accuracy"
+  )
   scale = 1 if tasks.targets else 100
   steps = [one["step"] for one in found]
   mean, low, high = (

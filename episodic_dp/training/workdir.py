@@ -103,9 +103,11 @@ def locked(
   """
   folder = folder_of(workdir)
   key = key_path(workdir, key_file)
-  lock_path = pathlib.Path(folder) / _LOCK
-  if is_remote(workdir):
-    lock_path = key.with_name(f".{key.name}.lock")
+  lock_path = (
+      key.with_name(f".{key.name}.lock")
+      if is_remote(workdir)
+      else pathlib.Path(folder) / _LOCK
+  )
   lock_path.parent.mkdir(parents=True, exist_ok=True)
   with open(lock_path, "w") as lock:
     _take(lock, folder)

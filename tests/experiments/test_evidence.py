@@ -11,7 +11,7 @@ from experiments.evidence import support
 
 LONG = (
     support.any_tree, support.users, support.unit, support.disjoint,
-    support.counted,
+    support.classes_on_top, support.counted,
 )
 
 

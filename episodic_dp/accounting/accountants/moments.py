@@ -460,11 +460,10 @@ def _log_mixture(
   rest = np.isfinite(total)
   if rest.any():
     parts[:, rest] = amplification.split(total[rest], weights[:, rest], s)
-  if direction == "remove":
-    terms = _log_weighted(weights, parts, s)
-  else:
-    terms = _log_weighted(parts, weights, s)
-  return np.logaddexp.reduce(terms, axis=0)
+  first, second = (
+      (weights, parts) if direction == "remove" else (parts, weights)
+  )
+  return np.logaddexp.reduce(_log_weighted(first, second, s), axis=0)
 
 
 def _log_weighted(

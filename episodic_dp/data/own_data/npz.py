@@ -72,9 +72,11 @@ def listing(
     held = {name: file[name] for name in sizes if name != examples}
   rows = shape[:1]
   labels = [_labels(path, name, held[name], rows) for name in names]
-  parts: list[str | None] = [None] * shape[0]
-  if _SPLIT in held:
-    parts = _labels(path, _SPLIT, held[_SPLIT], rows)
+  parts: list[str | None] = (
+      _labels(path, _SPLIT, held[_SPLIT], rows)
+      if _SPLIT in held
+      else [None] * shape[0]
+  )
   keys = list(zip(zip(*labels), parts))
   declared = _UNITS in held and _UNITS not in names
   units = _units(path, held, len(names)) if declared else []
