@@ -65,6 +65,6 @@ def write(workdir: str, out: str, **choices: Any) -> None:
     print(f"  {caveat}")
   if done.scores is None:
     print(
-        "  not measured on test tasks: for a card with an accuracy run"
+        "  the card has no accuracy on test tasks: to add it, run"
         f" episodic-dp evaluate --workdir={workdir}, and export again"
     )

@@ -92,19 +92,20 @@ class Result:
       if after.sign * (after.mean - before.mean) <= both:
         found.append(
             "  Training shows no gain over the untrained model or the public"
-            " start it began with: take more units, a larger epsilon, public"
-            " weights (--config.model.start) or what episodic-dp plan proposes;"
-            " the public start alone costs no privacy."
+            " start. Take more units, a larger epsilon, public weights"
+            " (--config.model.start) or the proposal of episodic-dp plan. The"
+            " public start alone costs no privacy."
         )
     if self.units is not None and self.units < _FEW:
       found.append(
-          f"  {self.units} {self.privacy_unit}s are few: below {_FEW} a small"
-          " epsilon leaves little but noise (docs/choosing.md)."
+          f"  The run protects only {self.units} units of"
+          f" '{self.privacy_unit}'. With fewer than {_FEW} a small epsilon"
+          " leaves hardly any signal (docs/choosing.md)."
       )
     unit = self.guarantees.get(self.privacy_unit or "")
     if unit is not None and _MOST_USEFUL < unit.epsilon < math.inf:
       found.append(
-          f"  An epsilon above {_MOST_USEFUL} protects one {unit.level} little:"
+          f"  An epsilon above {_MOST_USEFUL} hardly protects one {unit.level}:"
           " --epsilon=2 computes the noise for less."
       )
     return found

@@ -56,12 +56,15 @@ def hierarchies(draw):
     for _ in range(depth - 2):
       family = st.lists(family, min_size=1, max_size=4)
     drawn = draw(st.lists(family, min_size=1, max_size=5))
-    crossing = {}  # Second units that are in several primary ones.
-    if depth == 3 and draw(st.booleans()):
-      crossing = dict(
-          copies=True,
-          most_copies={"b": draw(st.integers(1, len(drawn))), "c": 1},
-      )
+    # Second units that are in several primary ones.
+    crossing = (
+        dict(
+            copies=True,
+            most_copies={"b": draw(st.integers(1, len(drawn))), "c": 1},
+        )
+        if depth == 3 and draw(st.booleans())
+        else {}
+    )
     return plan.Hierarchy.from_sizes(drawn, levels=levels, **crossing)
   return plan.Hierarchy.regular(sizes, levels=levels)
 
@@ -130,10 +133,11 @@ def questions(draw):
     release = draw(releases())
   except (plan.PlanError, plan.UnsoundPlanError) as e:
     return str(e)
-  if draw(st.integers(0, 2)):
-    asked = dict(delta=min(0.95, draw(powers(-300, -0.02))))
-  else:
-    asked = dict(epsilon=draw(st.one_of(st.just(0.0), powers(-9, 6))))
+  asked = (
+      dict(delta=min(0.95, draw(powers(-300, -0.02))))
+      if draw(st.integers(0, 2))
+      else dict(epsilon=draw(st.one_of(st.just(0.0), powers(-9, 6))))
+  )
   return release, dict(
       level=draw(st.sampled_from(release.levels)),
       steps=int(draw(powers(0, 9))),

@@ -175,10 +175,9 @@ def revealed_by_the_sum(p, z, steps, delta, direction):
       axis=1,
   )
   without = special.log_ndtr(-sign * at)
-  if direction == "remove":
-    upper, lower = with_unit, without
-  else:
-    upper, lower = without, with_unit
+  upper, lower = (
+      (with_unit, without) if direction == "remove" else (without, with_unit)
+  )
   enough = upper > math.log(delta) + 1e-9
   if not enough.any():
     return 0.0

@@ -205,9 +205,11 @@ def test_poisson_groups_lose_what_the_bound_says(n, p, neighbours):
   release = release_of((1000,), (plan.Poisson(p),), z=2.0)
   number = np.arange(n + 1)
   chances = stats.binom.pmf(number, n, p)
-  other = (-number, chances)
-  if neighbours == "add-or-remove":
-    other = (np.zeros(1), np.ones(1))
+  other = (
+      (np.zeros(1), np.ones(1))
+      if neighbours == "add-or-remove"
+      else (-number, chances)
+  )
   truth = max(
       exact.hockey_stick(*pair, math.e**2, 2.0)
       for pair in (((number, chances), other), (other, (number, chances)))

@@ -99,7 +99,7 @@ def test_export_says_what_left(call, folders, tmp_path):
   )
   assert done.returncode == 0, done.stderr
   assert "mlp by protonet" in done.stdout and "epsilon = 3.7" in done.stdout
-  assert "not measured on test tasks" in done.stdout
+  assert "no accuracy on test tasks" in done.stdout
   done = call(
       "export", f"--workdir={folders / 'run'}", f"--out={tmp_path / 'model'}"
   )

@@ -88,9 +88,11 @@ def test_every_switch_is_the_plain_loop(switches):
     rates = {k: [RATE] * STEPS for k in ("body", "head")}
     if "learned_rates" in switches:
       rates, params = params["rates"], params["model"]
-    norms = NO_NORMS
-    if per_step:
-      norms = params["norm"]["scale"], params["norm"]["bias"]
+    norms = (
+        (params["norm"]["scale"], params["norm"]["bias"])
+        if per_step
+        else NO_NORMS
+    )
     weights = switches.get("loss_weights", LAST)
     return plain_loss(params, episode, rates, norms, weights)
 

@@ -287,10 +287,11 @@ def _inner_steps_share_their_noise(monkeypatch):
     ],
 )
 def test_a_planted_reuse_is_found(plant, make_run, monkeypatch):
-  if "inner" in plant.__name__:
-    run = by_example(make_run(6, plan.FixedSize(2), **_SAMPLE_LEVEL))
-  else:
-    run = make_run(4, plan.FixedSize(2), **_LAYERS)
+  run = (
+      by_example(make_run(6, plan.FixedSize(2), **_SAMPLE_LEVEL))
+      if "inner" in plant.__name__
+      else make_run(4, plan.FixedSize(2), **_LAYERS)
+  )
   plant(monkeypatch)
   found, _ = noted(run, steps=2)
   wrong = repeated(found)

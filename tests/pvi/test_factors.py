@@ -94,11 +94,10 @@ def _some_visits(stale):
   """Visits that end far from a maximum, by some steps of descent."""
 
   def some(posterior, examples, order, damping):
-    sent = None
-    if stale:
-      sent = servers.everyone(posterior.natural, posterior.clients)
+    everyone = servers.everyone(posterior.natural, posterior.clients)
     return servers.serve(
-        _visit(3), posterior, examples, order, damping=damping, sent=sent
+        _visit(3), posterior, examples, order, damping=damping,
+        sent=everyone if stale else None,
     )[0]
 
   return jax.jit(some)

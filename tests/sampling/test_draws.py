@@ -159,9 +159,8 @@ KEY = bytes(range(16))
 
 
 def _release(tree, stages, *, levels=oracle.LEVELS, episode=None, short=False):
-  unit = levels[0]
-  if episode is not None and episode.form != "unit":
-    unit = plan.EPISODE
+  whole = episode is None or episode.form == "unit"
+  unit = levels[0] if whole else plan.EPISODE
   return plan.Release(
       plan.Hierarchy.from_sizes(tree, levels=levels),
       plan.SamplingPlan(stages, episode, allow_short_units=short),

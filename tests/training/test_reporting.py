@@ -83,8 +83,8 @@ def test_every_curve_is_drawn_or_its_absence_is_said(tmp_path, levels):
         (0.9, 2.0, 200, []),
         (0.55, 2.0, 200, []),  # Intervals of 0.03 each add up to 0.042.
         (0.54, 2.0, 200, ["no gain"]),
-        (0.4, 20.0, 200, ["no gain", "protects one user little"]),
-        (0.9, 20.0, 36, ["36 users", "protects one user little"]),
+        (0.4, 20.0, 200, ["no gain", "hardly protects one user"]),
+        (0.9, 20.0, 36, ["only 36 units", "hardly protects one user"]),
     ],
 )
 def test_a_run_says_where_it_reached_or_protected_little(

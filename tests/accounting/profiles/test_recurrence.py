@@ -64,9 +64,11 @@ def test_far_tail_in_high_precision(epsilon, direction):
       tails = [mpmath.ncdf(sign * (k * d - x)) for k in range(j + 1)]
       mixture = sum(w * t for w, t in zip(weights, tails))
       alpha = mpmath.exp(epsilon)
-      truth = mixture - alpha * mpmath.ncdf(-x)
-      if direction == "add":
-        truth = mpmath.ncdf(x) - alpha * mixture
+      truth = (
+          mpmath.ncdf(x) - alpha * mixture
+          if direction == "add"
+          else mixture - alpha * mpmath.ncdf(-x)
+      )
   bound = at(unit, epsilon, direction)
   assert truth * (1 - 1e-11) <= bound
   assert bound <= float(truth) * (1 + 2e-4) + 1e-37
