@@ -46,8 +46,8 @@ def build(
       run's.
     ValueError: the network cannot have this shape or this start.
   """
-  build = _own if network.is_own else networks.by_name
-  model = build(network, outputs, input_shape)
+  make = _own if network.is_own else networks.by_name
+  model = make(network, outputs, input_shape)
   if network.start in parts.SHIPPED and network.name != "conv4":
     raise _validate.refusal(
         "config.model.start", network.start,
