@@ -41,6 +41,8 @@ class Network:
     norm: normalisation of a convolutional network.
     widths: number of units of each hidden layer of mlp.
     linear: whether features has a linear map, the identity at first.
+    cosine: whether features has length 1, for cosine instead of Euclidean
+      distances.
     outputs: number of logits, or of features of an mlp under a metric learner;
       None for the number that the learner needs, or the last of widths.
     options: keyword arguments of MODULE:FUNCTION.
@@ -58,6 +60,7 @@ class Network:
   norm: Literal["batch", "group", "none"] = "batch"
   widths: tuple[int, ...] = (40, 40)
   linear: bool = True
+  cosine: bool = False
   outputs: Count | None = None
   options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   start: str | None = None

@@ -270,17 +270,20 @@ class Features(nn.Module):
   """Given features, times a learned scale for each, 1 at first.
 
   All are divided by the root of their number d, so that squared distances of
-  features of about 1 are, too.
+  features of about 1 are, too; or, for cosine distances, by their length.
 
   Attributes:
     way: the number of classes, and of logits; None leaves the head out, so that
       a metric learner begins as the nearest class mean of the given features.
     linear: whether a learned square matrix is applied before, at first the
       identity.
+    cosine: whether the features of an example have length 1: a squared distance
+      is then twice the cosine distance.
   """
 
   way: int | None
   linear: bool = True
+  cosine: bool = False
 
   @nn.compact
   def __call__(self, examples: jax.Array) -> jax.Array:
@@ -289,8 +292,11 @@ class Features(nn.Module):
     size = x.shape[1]
     if self.linear:
       x = x @ self.param("kernel", lambda key: jnp.eye(size))
-    scale = self.param("scale", nn.initializers.ones, (size,))
-    return head(self.way, x * scale / math.sqrt(size))
+    x = x * self.param("scale", nn.initializers.ones, (size,))
+    length: Any = math.sqrt(size)
+    if self.cosine:  # Finite for features of zeros, with a gradient of zero.
+      length = jnp.sqrt(jnp.square(x).sum(-1, keepdims=True) + 1e-12)
+    return head(self.way, x / length)
 
 
 class _Convolutional(nn.Module):
@@ -431,6 +437,7 @@ def features(
     way: int | None,
     linear: bool = True,
     input_shape: tuple[int, ...] = (128,),
+    cosine: bool = False,
 ) -> model_lib.Model:
   """Build a `Features`, for embeddings of a network that learned elsewhere.
 
@@ -438,8 +445,10 @@ def features(
     way: the number of classes; None for no head.
     linear: whether it has a square matrix.
     input_shape: of an example, of any one to three axes: it is flattened.
+    cosine: whether the features of an example have length 1.
   """
-  return model_lib.from_flax(Features(way, linear), input_shape)._replace(
+  network = Features(way, linear, cosine)
+  return model_lib.from_flax(network, input_shape)._replace(
       mixes_examples=False
   )
 
@@ -568,6 +577,6 @@ def by_name(
   if network.name == "mlp":
     return mlp(outputs or network.widths[-1], network.widths, input_shape)
   if network.name == "features":
-    return features(outputs, network.linear, input_shape)
+    return features(outputs, network.linear, input_shape, network.cosine)
   build = _CONVOLUTIONS[network.name]
   return build(outputs, network.width, network.norm, input_shape)

@@ -21,7 +21,7 @@ Gradient = Callable[..., float]
 
 
 class Unit(NamedTuple):
-  """What a step (or a pass) releases with some units, without them or changed.
+  """The sums of a step (or pass) with some units, without them or changed.
 
   Attributes:
     places: the units of the case's level that leave together.

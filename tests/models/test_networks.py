@@ -153,6 +153,12 @@ def test_features_begin_as_those_given_so_that_squares_are_means(linear):
   slopes = jax.jacobian(model.apply, argnums=0)(params, examples[:1])
   assert set(slopes) == ({"scale", "kernel"} if linear else {"scale"})
   assert all(np.asarray(s).any() for s in slopes.values())
+  cosine = networks.features(None, linear, shape, cosine=True)
+  lengths = np.linalg.norm(found, axis=1, keepdims=True)
+  np.testing.assert_allclose(
+      cosine.apply(params, np.concatenate([examples, 0 * examples[:1]])),
+      [*(found / lengths), np.zeros(15)], atol=1e-6,
+  )
   logits = networks.features(way, linear, shape)
   assert logits.apply(logits.init(jax.random.key(0)), examples).shape == (6, 4)
 
