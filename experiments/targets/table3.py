@@ -113,7 +113,8 @@ def runs(scale: str) -> list[runs_lib.Run]:
     run = budgets.run(
         "glyphs", config="glyphs", tasks=16, steps=2, width=2, epsilon=8,
         labels=dict(
-            data="glyphs", way=5, shot=1, private=True, start="random", key=0
+            data="glyphs", way=5, shot=1, private=True, start="random",
+            epsilon=8, steps=2, key=0,
         ),
         overrides={"learner.name": "protonet", "evaluation.query": 2},
     )
