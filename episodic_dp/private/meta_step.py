@@ -140,6 +140,7 @@ class _Resident:
       options["out_shardings"] = sharding.replicated(mesh)
     self._mesh, self._program = mesh, program
     self._update = backends.jit(update, donate_argnums=0, **options)
+    self._inside = jax.jit(update)
     self._compiled: Any = None
     labels = None
     if program.release.plan.episode is None:
@@ -154,6 +155,8 @@ class _Resident:
   def __call__(
       self, state: state_lib.State
   ) -> tuple[state_lib.State, state_lib.Metrics]:
+    if isinstance(state.step, jax.core.Tracer):  # Within another program.
+      return self._inside(state, *self._data)
     if self._mesh is not None:
       state = sharding.placed_state(self._mesh, state)
     return (self._compiled or self._update)(state, *self._data)

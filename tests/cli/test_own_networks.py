@@ -113,7 +113,7 @@ def test_a_run_goes_on_from_weights_of_another(
   tiny_runs.train(seeded, tmp_path / "public", splits)
   start = tmp_path / "start.safetensors"
   saved_weights.save(tmp_path / "public", start)
-  assert "public has no privacy guarantee: keep" in caplog.text  # Its seed.
+  assert "public has no privacy guarantee: do not" in caplog.text  # Its seed.
   options = dict(start=str(start), trained=trained, rank=2)
   config = config_of("mlp", 2, **options)
   spec, result = tiny_runs.train(config, tmp_path / "run", splits)
