@@ -75,7 +75,7 @@ def draw(
     if level in guarantees:
       epsilon = float(guarantees[level]["epsilon"])
       shown = f"ε = {report.rounded_up(epsilon)}"
-    lines[k] += f": {shown}"
+    lines[k] += f", {shown}"
   figure.suptitle("\n".join(lines))
   if tasks is not None:
     for i, axes in enumerate(figure.subplots(2, TASKS // 2).flat):

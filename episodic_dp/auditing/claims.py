@@ -230,7 +230,7 @@ def table(result: dict[str, Any]) -> str:
       "all measured bounds hold together at the confidence.",
       "",
       "Attacked in place of the whole, at the same rates and distances:",
-      *(f"  {row['level']}: {row['attacked']}" for row in result["levels"]),
+      *(f"  {row['level']}, in {row['attacked']}" for row in result["levels"]),
   ]
   for name, sentence in result["not_audited"].items():
     lines += ["", f"{name}: not audited", f"  {sentence}"]

@@ -130,9 +130,9 @@ def stage_text(stage: Stage) -> str:
 def stage_lines(
     hierarchy: hierarchy_lib.Hierarchy, plan: "SamplingPlan"
 ) -> list[str]:
-  """Format the sampling of each level: "8000 participant by Poisson(0.02)"."""
+  """Format sizes and stages: "participant (8000): Poisson(0.02)", ..."""
   return [
-      f"{hierarchy.num_units(k)} {level} by {stage_text(plan.stages[k])}"
+      f"{level} ({hierarchy.num_units(k)}): {stage_text(plan.stages[k])}"
       for k, level in enumerate(hierarchy.levels)
   ]
 

@@ -26,7 +26,7 @@ def test_the_figure_holds_public_tasks_of_the_plan(config):
       config.release, {"drawing": {"epsilon": 0.5}}, tasks
   )
   first, _, last = drawn.get_suptitle().splitlines()
-  assert first == "40 participant by Poisson(0.1): no guarantee"
+  assert first == "participant (40): Poisson(0.1), no guarantee"
   assert last.endswith("ε = 0.5") and len(drawn.axes) == inspection.TASKS
 
 

@@ -49,7 +49,7 @@ def test_measured_is_below_claimed_for_a_small_audit(make_config):
       level="task",
   )
   assert row["claimed"] == pytest.approx(claim.epsilon, rel=1e-3)
-  assert row["attacked"].startswith("3 task by Poisson(0.05)")
+  assert row["attacked"].startswith("task (3): Poisson(0.05)")
 
 
 def test_a_claim_that_is_too_small_ends_with_status_1(
