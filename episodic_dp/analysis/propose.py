@@ -392,8 +392,8 @@ def limit(row: dict[str, Any]) -> str:
         " queries or shots, or more images of each class"
     )
   share, text = max(zip(row["shares"], (
-      "steps: {:.0f} % of a step is signal; more of them help",
-      "people in a step: their choice is {:.0f} % of it; more of them help",
+      "steps: {:.0f} % of a step is signal; more steps help",
+      "people in a step: their choice is {:.0f} % of a step; more people help",
       "people and epsilon: noise is {:.0f} % of a step; more people or a larger"
       " epsilon help, more steps hardly",
   )))

@@ -177,5 +177,5 @@ def reason(error: Exception, path: str | pathlib.Path) -> str:
   text = text or type(error).__name__
   if "allow_pickle" in text:
     # NumPy reports any unknown content so, and advises to trust it.
-    text = "it holds no arrays of NumPy's, or Python objects, which are no data"
+    text = "it holds something other than plain NumPy arrays"
   return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

@@ -401,9 +401,9 @@ class Hierarchy:
     )
 
   def __str__(self) -> str:
-    """Format as "8000 participant > 64000 glyph > 320000 drawing"."""
+    """Format as "participant (8000) > glyph (64000) > drawing (320000)"."""
     return " > ".join(
-        f"{self.num_units(k)} {level}" for k, level in enumerate(self.levels)
+        f"{level} ({self.num_units(k)})" for k, level in enumerate(self.levels)
     )
 
   def size_paths(self, level: int) -> np.ndarray:

@@ -68,7 +68,7 @@ def from_first(make: Callable[[], Any], like: Any) -> Any:
   if error is not None:
     raise error
   if failed:
-    raise errors.RunError("the first process failed: its error has the reason")
+    raise errors.RunError("the first process failed: its output says why")
   if not several():
     return sent
   arrays = [np.asarray(array) for array in jax.tree.leaves(sent)]

@@ -1,4 +1,4 @@
-"""Values beside those of programs that others wrote: docs/cross_checks.md.
+"""Compare values with those of other programs: docs/cross_checks.md.
 
   python -m tests.accounting.test_cross_checks
 

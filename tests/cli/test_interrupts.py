@@ -79,7 +79,7 @@ def test_a_run_that_takes_steps_stops_by_itself():
   assert (process.returncode, out, err) == (9, "SIGINT\n", "")
 
 
-@pytest.mark.slow  # Likewise.
+@pytest.mark.slow  # As above.
 def test_a_second_ctrl_c_does_not_wait_for_it():
   process = _started(_RUN.format(then=_NATIVE))
   assert process.stdout.readline() == "running\n"

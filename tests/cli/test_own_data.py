@@ -121,7 +121,7 @@ def test_accounts_without_decoding_or_jax(tmp_path):
   text = costs.table(costs.account(config))
   train = config.survey.hierarchies["train"]
   for k, level in enumerate(("writer", "glyph", "drawing")):
-    assert f"{train.num_units(k)} {level} by " in text
+    assert f"{level} ({train.num_units(k)}): " in text
   assert config.release.hierarchy.same_tree(train)
   # A hierarchy that is there is left alone, as in the config.json of a run.
   again = RunConfig.parse(config.as_json(), data_dir=tmp_path / "nowhere")
@@ -154,10 +154,11 @@ def test_units_that_nothing_declares_are_assumed_to_be_all(tmp_path):
 @pytest.mark.parametrize(
     "text, sizes, match",
     [
-        ("tasks=1", {f"c{k}": 3 for k in range(12)}, "2 class > .* 5 classes"),
+        ("tasks=1", {f"c{k}": 3 for k in range(12)},
+         r"class \(2\) > .* 5 classes"),
         ("way=50", {f"c{k:02d}": 3 for k in range(18)}, "a task takes 50"),
         (LEVELS, {f"p{p}/c{k}": 4 for p in range(9) for k in "ab"},
-         "4 glyph > .* 5 classes with 2 examples"),
+         r"glyph \(4\) > .* 5 classes with 2 examples"),
     ],
 )
 def test_data_that_are_too_small_say_what_they_hold(
@@ -182,7 +183,7 @@ def test_small_units_of_a_public_part_are_left_out_and_counted(
   root = own_images.tree(tmp_path / "mine", held)
   parse(root, f"{LEVELS},way=2")
   able = sum(size >= 2 for size in sizes)
-  said = f"validation tasks are of {able} of the 3 units of level 'writer'"
+  said = f"validation tasks use {able} of the 3 units of level 'writer'"
   assert (said in caplog.text) == (able < 3)
   public = own_data.load(
       data.read_options("own_data", {}),

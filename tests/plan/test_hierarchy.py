@@ -135,7 +135,7 @@ def written(labels=WRITTEN, units=UNITS):
 
 def test_declared_units_stay_without_a_record():
   h = written()
-  assert str(h) == "4 writer > 4 letter > 3 drawing"
+  assert str(h) == "writer (4) > letter (4) > drawing (3)"
   assert h.child_counts(1).tolist() == [1, 2, 1, 0]
   assert h.child_counts(2).tolist() == [0, 2, 0, 1]
   assert h.names[0].tolist() == ["w", "x", "y", "z"]

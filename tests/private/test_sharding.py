@@ -100,7 +100,7 @@ def test_steps_of_one_chunk_give_the_same_bits(quick_run, tmp_path):
 
 
 def test_a_mesh_of_one_device_gives_the_bits_of_resident_data(quick_run):
-  """Every task a block of its own; where one step takes over from another."""
+  """Give every task a separate block; where one step follows another."""
   run = quick_run(stage=plan.Poisson(0.6))
   compute = {"microbatch_size": 1, "mesh": training.make_mesh(1)}
   _, expected = go(run.step(ADAM, **compute), run.init(ADAM), 3)
