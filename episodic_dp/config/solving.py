@@ -151,8 +151,8 @@ def spend(config: RunConfig, epsilon: float) -> tuple[RunConfig, Calibration]:
         f" {found.noise_multiplier:g}, more than a tenth of the"
         f" {found.per_step:g} {found.drawn} of a step, so the model would learn"
         f" little; with {config.steps} steps on {config.release.hierarchy} the"
-        f" least useful epsilon is {reached}{advice}; or take fewer steps, or"
-        f" train on more units of level '{found.level}'"
+        f" smallest useful epsilon is {reached}{advice}; or take fewer steps,"
+        f" or train on more units of level '{found.level}'"
     )
     if share > 1:
       raise errors.PlanError(text)

@@ -92,13 +92,13 @@ class Result:
       if after.sign * (after.mean - before.mean) <= both:
         found.append(
             "  Training shows no gain over the untrained model or the public"
-            " start. Take more units, a larger epsilon, public weights"
-            " (--config.model.start) or the proposal of episodic-dp plan. The"
-            " public start alone costs no privacy."
+            " start. More units, a larger epsilon, public weights"
+            " (--config.model.start) or the settings that episodic-dp plan"
+            " proposes may help. The public start alone costs no privacy."
         )
     if self.units is not None and self.units < _FEW:
       found.append(
-          f"  The run protects only {self.units} units of"
+          f"  The run protects only {self.units} units of level"
           f" '{self.privacy_unit}'. With fewer than {_FEW} a small epsilon"
           " leaves hardly any signal (docs/choosing.md)."
       )
