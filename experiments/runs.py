@@ -153,7 +153,7 @@ class Shared:
     parts = config.as_json()
     splits = self.made(
         json.dumps(parts["data"], sort_keys=True),
-        lambda: build.load_data(config, **where),
+        lambda: config.data.load(**where),
     )
     # An evaluator is compiled for the learner and its network.
     names = ("data", "model", "learner", "episode", "fine_tuning")

@@ -37,13 +37,12 @@ def public_tasks(
   """
   # Lazy imports: a figure without images needs no JAX.
   from episodic_dp import training
-  from episodic_dp.config import build
 
   episode = config.release.plan.episode
   if episode is None or not config.data.name:
     return None
-  validation = build.load_data(
-      config, data_dir=data_dir, download=download
+  validation = config.data.load(
+      data_dir=data_dir, download=download
   ).validation
   if validation.targets or len(validation.image_shape) != 3:
     return None

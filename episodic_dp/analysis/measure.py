@@ -62,7 +62,7 @@ def measure(
   checkpoints, last = checkpoint.latest(workdir)
   if splits is None:
     with phases.phase("reading the data", at_once=True):
-      splits = build.load_data(config, data_dir=data_dir, download=download)
+      splits = config.data.load(data_dir=data_dir, download=download)
   with phases.phase("preparing the network and the test tasks"):
     shape = splits.test.image_shape
     learner, tested = build.make_learners(config, shape)

@@ -104,7 +104,7 @@ def attack(
     if guarantee is not None and guarantee["epsilon"] == "inf":
       guarantee = None
     with phases.phase(f"attacking {name}"):
-      splits = build.load_data(config, data_dir=data_dir, download=download)
+      splits = config.data.load(data_dir=data_dir, download=download)
       learner, _ = build.make_learners(config, splits.train.image_shape)
       like = learner.init(jax.random.key(config.seed))
       params, _ = checkpoints.restore(step, like)

@@ -437,8 +437,8 @@ def propose(
   stated = accounting.guarantee(
       config.release, steps=1, delta=config.delta, level=level
   )
-  public = build.load_data(
-      config, data_dir=data_dir, download=download
+  public = config.data.load(
+      data_dir=data_dir, download=download
   ).validation
   more = more_queries(config, public.hierarchy)
   with phases.phase("taking gradients of public tasks"):

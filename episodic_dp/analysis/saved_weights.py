@@ -70,7 +70,7 @@ def save(
         os.fspath(workdir),
     )
   with phases.phase("reading the data"):
-    splits = build.load_data(config, data_dir=data_dir, download=download)
+    splits = config.data.load(data_dir=data_dir, download=download)
   learner, _ = build.make_learners(config, splits.test.image_shape)
   params, _ = checkpoints.restore(last, learner.init(jax.random.key(0)))
   params = of_network(params)

@@ -8,10 +8,10 @@ from the config's is refused.
 import dataclasses
 import functools
 import os
-from typing import Any
 
 import numpy as np
 
+from episodic_dp import backends
 from episodic_dp import data
 from episodic_dp import learners
 from episodic_dp import options
@@ -53,7 +53,7 @@ def build(
   tasks, validation, validation_digest = config.evaluation, None, None
   if train is None:
     if splits is None:
-      splits = load_data(config, data_dir=data_dir, download=download)
+      splits = config.data.load(data_dir=data_dir, download=download)
     train = splits.train
     validation_digest = resume.data_digest(splits.validation)
     validation = training.sample_tasks(
@@ -65,33 +65,46 @@ def build(
   if config.episode is None:
     train = data.as_examples(train)
   train = train.with_copies(config.release.hierarchy)
+  mesh = training.make_mesh(config.compute.devices)
+  optimizer = state_lib.make_optimizer(config.optimizer, config.steps)
   learner, evaluated = make_learners(config, train.image_shape)
-  compute = private.Compute(
-      diagnostics=config.private_diagnostics,
-      noise_terms=config.compute.noise_terms,
+  # What later commands read, from any folder.
+  start = config.model.start
+  if start is not None and start not in parts.SHIPPED:
+    start = os.path.abspath(start)
+  recorded = dataclasses.replace(
+      config,
+      model=dataclasses.replace(
+          config.model, start=start, start_digest=learner.model.start
+      ),
+      data=dataclasses.replace(
+          config.data,
+          shape=train.image_shape,
+          dtype="uint8" if train.images.dtype == np.uint8 else "float32",
+          validation_digest=validation_digest,
+      ),
   )
-  if config.compute.microbatch_size is not None:
-    compute = dataclasses.replace(
-        compute, microbatch_size=config.compute.microbatch_size
-    )
-  if config.compute.devices is not None:
-    mesh = training.make_mesh(config.compute.devices)
-    compute = dataclasses.replace(
-        compute, mesh=mesh if mesh.size > 1 else None
-    )
   return training.TrainingSpec(
-      config=_recorded(config, train, learner, validation_digest),
+      config=recorded.as_json(),
       train=dataclasses.replace(train, resident=config.compute.resident),
       validation=validation,
       release=config.release,
       learner=learner,
-      optimizer=state_lib.make_optimizer(config.optimizer, config.steps),
+      optimizer=optimizer,
       steps=config.steps,
       privacy_unit=config.privacy_unit,
       delta=config.delta,
       seed=config.seed,
       private_seed=config.private_seed,
-      compute=compute,
+      compute=private.Compute(
+          microbatch_size=(
+              config.compute.microbatch_size
+              or backends.choices().microbatch_size
+          ),
+          mesh=mesh if mesh.size > 1 else None,
+          diagnostics=config.private_diagnostics,
+          noise_terms=config.compute.noise_terms,
+      ),
       evaluate_every=tasks.every,
       checkpoint_every=config.checkpoint_every,
       evaluator=evaluator or training.Evaluator(evaluated),
@@ -106,56 +119,16 @@ def make_learners(
   The second is the first; or, for a learner of examples, fine-tuning with a
   new head for every task.
   """
-  build_network = functools.partial(
+  network = functools.partial(
       builder.build,
       config.model,
       input_shape=image_shape,
       augmentation=config.augmentation,
   )
-  model = build_network(outputs=config.outputs)
+  learner = naming.make_learner(
+      config.learner, network(outputs=config.outputs), way=config.way
+  )
   if config.learner.name != options.SUPERVISED:
-    learner = naming.make_learner(config.learner, model, way=config.way)
     return learner, learner
-  tuned = naming.make_fine_tuning(
-      build_network(outputs=config.way), config.fine_tuning
-  )
-  return naming.make_learner(config.learner, model, way=None), tuned
-
-
-def load_data(
-    config: RunConfig,
-    *,
-    data_dir: str | os.PathLike[str] | None,
-    download: bool = False,
-) -> data.Splits:
-  """Load the data set of `config.data`; own data are not listed again."""
-  return data.load(
-      config.data.name,
-      data_dir=data_dir,
-      download=download,
-      surveyed=config.survey,
-      **config.data.options,
-  )
-
-
-def _recorded(
-    config: RunConfig,
-    train: data.ArrayDataset,
-    learner: learners.Learner,
-    validation_digest: str | None,
-) -> dict[str, Any]:
-  """Return the config with the digests and shapes of weights and data."""
-  start = config.model.start
-  if start is not None and start not in parts.SHIPPED:
-    start = os.path.abspath(start)
-  model = dataclasses.replace(
-      config.model, start=start, start_digest=learner.model.start
-  )
-  whole = train.images.dtype == np.uint8
-  example = dataclasses.replace(
-      config.data,
-      shape=train.image_shape,
-      dtype="uint8" if whole else "float32",
-      validation_digest=validation_digest,
-  )
-  return dataclasses.replace(config, model=model, data=example).as_json()
+  new_head = network(outputs=config.way)
+  return learner, naming.make_fine_tuning(new_head, config.fine_tuning)

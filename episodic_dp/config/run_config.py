@@ -37,6 +37,7 @@ class Data:
     shape: shape of an example; a run records it.
     dtype: type of the stored examples; a run records it.
     validation_digest: digest of the public validation data; a run records it.
+    survey: listed own data, or None.
   """
 
   name: str = ""
@@ -44,6 +45,24 @@ class Data:
   shape: tuple[int, ...] | None = None
   dtype: Literal["uint8", "float32"] | None = None
   validation_digest: str | None = None
+  survey: own_data.Survey | None = dataclasses.field(
+      default=None, compare=False, repr=False, metadata={"plain": False}
+  )
+
+  def load(
+      self,
+      *,
+      data_dir: str | os.PathLike[str] | None = None,
+      download: bool = False,
+  ) -> data_lib.Splits:
+    """Load the data set by `data.load`; own data are not listed again."""
+    return data_lib.load(
+        self.name,
+        data_dir=data_dir,
+        download=download,
+        surveyed=self.survey,
+        **self.options,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,7 +109,6 @@ class RunConfig:
     compute: placement of a step on devices.
     fine_tuning: training of a new head for test tasks, with
       learner.name=supervised.
-    survey: listed own data, or None.
   """
 
   steps: plain.Count
@@ -112,9 +130,6 @@ class RunConfig:
   evaluation: options.Evaluation = options.Evaluation()
   compute: options.Compute = options.Compute()
   fine_tuning: options.FineTuning = options.FineTuning()
-  survey: own_data.Survey | None = dataclasses.field(
-      default=None, compare=False, repr=False, metadata={"plain": False}
-  )
 
   @classmethod
   def parse(
@@ -142,7 +157,7 @@ class RunConfig:
         survey = own_data.survey(data_dir, chosen)
       found = dataclasses.replace(
           found,
-          survey=survey,
+          data=dataclasses.replace(found.data, survey=survey),
           hierarchy=_tree_of(survey, found),
           model=found.model.with_start(own_data.channels(survey, chosen)),
       )

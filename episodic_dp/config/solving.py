@@ -14,7 +14,6 @@ from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import report
 from episodic_dp.config import RunConfig
 from episodic_dp.plan import stages as stages_lib
-from episodic_dp.plan import validation
 
 SOLVERS = ("noise_multiplier", "steps", "tasks")
 _DIGITS = 5
@@ -92,8 +91,9 @@ def calibrate(
         release, steps=steps, epsilon=epsilon, **wanted
     )
     noise = _rounded(mechanism.noise_multiplier, math.ceil)
-    mechanism = dataclasses.replace(mechanism, noise_multiplier=noise)
-    release = release.replace(mechanism=mechanism)
+    release = release.replace(
+        mechanism=dataclasses.replace(mechanism, noise_multiplier=noise)
+    )
     flag = f"--config.mechanism.noise_multiplier={noise:g}"
   elif solve == "steps":
     steps = accounting.max_steps(release, target_epsilon=epsilon, **wanted)
@@ -107,15 +107,14 @@ def calibrate(
     release, flag = _with_most_tasks(
         release, steps=steps, target_epsilon=epsilon, **wanted
     )
-  tasks = release.plan.episode is not None
   return Calibration(
       solve=solve,
       target_epsilon=epsilon,
       epsilon=accounting.guarantee(release, steps=steps, **wanted).epsilon,
       noise_multiplier=release.mechanism.noise_multiplier,
       steps=steps,
-      drawn="tasks" if tasks else "examples",
-      per_step=validation.drawn_per_step(release.hierarchy, release.plan),
+      drawn="tasks" if release.plan.episode is not None else "examples",
+      per_step=release.drawn_per_step,
       flag=flag,
       **wanted,
   )
@@ -137,9 +136,11 @@ def spend(config: RunConfig, epsilon: float) -> tuple[RunConfig, Calibration]:
   found = calibrate(config, epsilon=epsilon)
   share = found.noise_multiplier / found.per_step
   if share > _MOST_NOISE:
-    quieter = _with_noise(config, _MOST_NOISE * found.per_step)
+    quieter = dataclasses.replace(
+        config.mechanism, noise_multiplier=_MOST_NOISE * found.per_step
+    )
     spent = accounting.guarantee(
-        quieter.release,
+        config.release.replace(mechanism=quieter),
         steps=config.steps, delta=config.delta, level=config.level,
     ).epsilon
     # The noise is found to within a hundredth of epsilon.
@@ -157,14 +158,10 @@ def spend(config: RunConfig, epsilon: float) -> tuple[RunConfig, Calibration]:
     if share > 1:
       raise errors.PlanError(text)
     logging.warning(text)
-  return _with_noise(config, found.noise_multiplier), found
-
-
-def _with_noise(config: RunConfig, noise_multiplier: float) -> RunConfig:
   mechanism = dataclasses.replace(
-      config.mechanism, noise_multiplier=noise_multiplier
+      config.mechanism, noise_multiplier=found.noise_multiplier
   )
-  return dataclasses.replace(config, mechanism=mechanism)
+  return dataclasses.replace(config, mechanism=mechanism), found
 
 
 def _with_most_tasks(

@@ -12,8 +12,6 @@ from episodic_dp.learners import maml
 from episodic_dp.learners import reptile
 from episodic_dp.models import model as model_lib
 
-OPTIMIZERS = {"adam": optax.adam, "sgd": optax.sgd}
-"""The optimisers of `make_fine_tuning` by name: rate -> optimiser."""
 _DESCENDING: dict[str, type[maml.MAML]] = {
     "maml": maml.MAML,
     "anil": maml.ANIL,
@@ -22,26 +20,22 @@ _DESCENDING: dict[str, type[maml.MAML]] = {
 
 
 def make_learner(
-    learner: options.Learner, model: model_lib.Model, *, way: int | None
+    learner: options.Learner, model: model_lib.Model, *, way: int
 ) -> learner_lib.Learner:
   """Build a learner from its options.
 
   Args:
     learner: its options.
     model: the network.
-    way: classes of a task; 1 is regression with squared error. None for
-      supervised training.
+    way: classes of a task; 1 is regression with squared error.
 
   Raises:
     ValueError: a setting is out of range.
   """
-  # Closed forms separate classes, so they refuse regression.
-  classes = way or 0
   if learner.name == options.SUPERVISED:
     return learner_lib.Supervised(model)
-  closed: dict[str, Any] = dict(
-      way=classes, rotate_support=learner.rotate_support
-  )
+  # Closed forms separate classes, so they refuse regression.
+  closed: dict[str, Any] = dict(way=way, rotate_support=learner.rotate_support)
   if learner.name == "protonet":
     return heads.ProtoNet(model, **closed, scale=learner.metric_scale)
   if learner.name == "ridge":
@@ -55,18 +49,17 @@ def make_learner(
     inner["task_loss"] = learner_lib.squared_error
   if learner.name == "reptile":
     return reptile.Reptile(model, **inner)
-  weights = (
-      maml.annealed(learner.inner_steps, learner.multi_step_loss)
-      if learner.multi_step_loss
-      else None
-  )
   return _DESCENDING[learner.name](
       model,
       **inner,
       order=learner.order,
       learned_rates=learner.learned_rates or learner.name == "meta_sgd",
       per_step_norm=learner.per_step_norm,
-      loss_weights=weights,
+      loss_weights=(
+          maml.annealed(learner.inner_steps, learner.multi_step_loss)
+          if learner.multi_step_loss
+          else None
+      ),
   )
 
 
@@ -86,7 +79,7 @@ def make_fine_tuning(
   return fine_tuning.FineTuning(
       model,
       inner_steps=settings.steps,
-      optimizer=OPTIMIZERS[settings.optimizer](settings.rate),
+      optimizer=getattr(optax, settings.optimizer)(settings.rate),
       body=settings.body,
       fresh_head=fresh_head,
   )

@@ -82,6 +82,13 @@ class Release:
     return self.hierarchy.levels
 
   @property
+  def drawn_per_step(self) -> float:
+    """Return the expected tasks of a step; examples without an episode."""
+    if self.plan.episode is None:
+      return validation.examples_per_step(self.hierarchy, self.plan)
+    return validation.tasks_per_step(self.hierarchy, self.plan)
+
+  @property
   def sample_level(self) -> bool:
     """Return whether the clip units are examples inside adapted tasks."""
     return (

@@ -190,15 +190,6 @@ def tasks_per_step(
   return primary * inner / episode.way
 
 
-def drawn_per_step(
-    hierarchy: Hierarchy, plan: stages.SamplingPlan
-) -> float:
-  """Compute the expected tasks of a step; examples without an episode."""
-  if plan.episode is None:
-    return examples_per_step(hierarchy, plan)
-  return tasks_per_step(hierarchy, plan)
-
-
 def task_plan(
     hierarchy: Hierarchy,
     *,

@@ -52,7 +52,6 @@ from episodic_dp import learners
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
 from episodic_dp.data import dataset as dataset_lib
-from episodic_dp.plan import validation
 from episodic_dp.private import clipping
 from episodic_dp.private import keys
 from episodic_dp.private import noise
@@ -139,11 +138,10 @@ class Program:
 
 def expected_clip_units(release: plan_lib.Release) -> float:
   """Return the public divisor of a sum: tasks, or their query examples."""
-  plan = release.plan
-  drawn = validation.drawn_per_step(release.hierarchy, plan)
-  if plan.episode is None or not release.mechanism.noisy_inner_steps:
-    return drawn
-  return drawn * plan.episode.way * plan.episode.query
+  episode = release.plan.episode
+  if episode is None or not release.mechanism.noisy_inner_steps:
+    return release.drawn_per_step
+  return release.drawn_per_step * episode.way * episode.query
 
 
 class Tasks(NamedTuple):
@@ -460,9 +458,7 @@ def finish(
         bounds,
         totals.norms,
         keys.step_key(state.key, keys.COUNT, state.step),
-        validation.drawn_per_step(
-            program.release.hierarchy, program.release.plan
-        ),
+        program.release.drawn_per_step,
         terms=program.compute.noise_terms,
     )
   elif mechanism.clipping == "percentile_window":

@@ -368,8 +368,7 @@ def data_digest(dataset: dataset_lib.Dataset) -> str:
   """
   arrays = (dataset.images, dataset.labels, dataset.hierarchy.leaf_rows)
   # None has a separate digest.
-  digests = [digest(array) for array in arrays]
-  return json_digest([dataset.rotate, dataset.targets, *digests])
+  return json_digest([dataset.rotate, dataset.targets, *map(digest, arrays)])
 
 
 def _processor() -> str:

@@ -177,7 +177,7 @@ def _fine_tune(
   replaced by zeros.
   """
   config = RunConfig.parse(run.load(), data_dir=data_dir)
-  splits = build.load_data(config, data_dir=data_dir)
+  splits = config.data.load(data_dir=data_dir)
   shape = splits.test.image_shape
   model = builder.build(config.model, config.way, shape)
   tuned = naming.make_fine_tuning(

@@ -15,7 +15,6 @@ from episodic_dp import data
 from episodic_dp import plan
 from episodic_dp import training
 from episodic_dp.analysis import membership_attack as membership
-from episodic_dp.config import build
 from episodic_dp.config import RunConfig
 from episodic_dp.training import reporting
 from tests.cli import tiny_runs
@@ -187,7 +186,7 @@ def test_more_held_out_participants_are_the_same_and_others():
       RunConfig.parse(tiny_runs.maml_config()), 9
   )
   assert config.data.options["test_participants"] == 9
-  more = build.load_data(config, data_dir=None).test
+  more = config.data.load().test
   few = tiny_runs.splits().test
   np.testing.assert_array_equal(more.images[: len(few.images)], few.images)
   assert more.hierarchy.num_units(0) == 9

@@ -119,13 +119,13 @@ def test_accounts_without_decoding_or_jax(tmp_path):
     path.write_bytes(b"")
   config = parse(root, f"{LEVELS},way=4,steps=3")
   text = costs.table(costs.account(config))
-  train = config.survey.hierarchies["train"]
+  train = config.data.survey.hierarchies["train"]
   for k, level in enumerate(("writer", "glyph", "drawing")):
     assert f"{level} ({train.num_units(k)}): " in text
   assert config.release.hierarchy.same_tree(train)
   # A hierarchy that is there is left alone, as in the config.json of a run.
   again = RunConfig.parse(config.as_json(), data_dir=tmp_path / "nowhere")
-  assert again.as_json() == config.as_json() and again.survey is None
+  assert again.as_json() == config.as_json() and again.data.survey is None
 
 
 def test_images_stay_mapped_and_on_the_host_where_asked(writers, monkeypatch):

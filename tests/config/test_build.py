@@ -33,7 +33,7 @@ def _config(text=SMALL, **changes):
 
 @pytest.fixture(scope="module")
 def splits():
-  return build.load_data(_config(), data_dir=None)
+  return _config().data.load()
 
 
 def test_the_run_is_that_of_the_config(splits):

@@ -10,7 +10,6 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp import data
 from episodic_dp import plan
-from episodic_dp.config import build
 from episodic_dp.config import presets
 from episodic_dp.config import RunConfig
 from episodic_dp.plan import validation
@@ -130,7 +129,7 @@ def test_real_data_have_the_hierarchy_that_is_described(name, text):
   if not data_dir:
     pytest.skip("EPISODIC_DP_DATA names no folder with the real data sets")
   config = parsed(name, text)
-  splits = build.load_data(config, data_dir=data_dir)
+  splits = config.data.load(data_dir=data_dir)
   train = splits.train
   if config.episode is None:
     train = data.as_examples(train)

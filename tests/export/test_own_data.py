@@ -5,7 +5,6 @@ from PIL import Image
 import pytest
 
 from episodic_dp import export
-from episodic_dp.config import build
 from episodic_dp.config import RunConfig
 from episodic_dp.config.presets import own_data
 from episodic_dp.export import adaptation
@@ -55,7 +54,7 @@ def test_files_are_read_as_the_run_did(
   config = RunConfig.parse(config, data_dir=root).with_changes(
       {f"data.options.{name}": value for name, value in options.items()}
   )
-  splits = build.load_data(config, data_dir=str(root))
+  splits = config.data.load(data_dir=str(root))
   save_run(config, tmp_path / "run", splits)
   writing.write(tmp_path / "run", tmp_path / "model")
   held = b"".join(p.read_bytes() for p in (tmp_path / "model").iterdir())
