@@ -13,6 +13,7 @@ import shutil
 import tempfile
 from typing import Any
 
+from absl import logging
 import numpy as np
 
 from episodic_dp import accounting
@@ -94,7 +95,8 @@ class FewShotClassifier:
     config, _ = solving.spend(self._config(train), self.epsilon)
     self._place = tempfile.TemporaryDirectory()
     run = self.workdir or pathlib.Path(self._place.name, "run")
-    training.train(build.build(config, train=train), run)
+    for line in training.train(build.build(config, train=train), run).warnings:
+      logging.warning("%s", line.strip())
     self._exported = pathlib.Path(self._place.name, "model")
     writing.write(run, self._exported)
     self._predictor = export.Predictor.load(
@@ -144,9 +146,10 @@ class FewShotClassifier:
   def guarantee(self) -> accounting.Guarantee:
     """Return the guarantee of a person; RunError if nothing is fitted."""
     statement = self._of("_predictor", "fit").statement
-    ledger = accounting.Ledger.from_dict(statement)
     delta = statement["guarantees"][_LEVELS[0]]["delta"]
-    return ledger.guarantees(delta=delta)[_LEVELS[0]]
+    return accounting.Ledger.from_dict(statement).guarantees(
+        delta=delta
+    )[_LEVELS[0]]
 
   def save(self, path: str | os.PathLike[str]) -> None:
     """Write the model and its privacy statement as a new folder.

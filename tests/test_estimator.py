@@ -103,5 +103,9 @@ def test_what_cannot_be_is_said():
     model.fit(features.astype(int), labels, people)
   with pytest.raises(ValueError, match="give images as uint8"):
     model.fit(people_of((9, 9))[0] / np.float32(255), labels, people)
-  with pytest.raises(plan.PlanError):
-    model.set_params(epsilon=1e-6).fit(features[:5], labels[:5], people[:5])
+  for match, changed in (
+      ("nothing would be learned", dict(way=5)),
+      ("epsilon|noise", dict(way=2, epsilon=1e-6)),
+  ):
+    with pytest.raises(plan.PlanError, match=match):
+      model.set_params(**changed).fit(features, labels, people)

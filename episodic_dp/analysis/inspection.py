@@ -68,14 +68,16 @@ def draw(
     tasks: `TASKS` public ones, or None.
   """
   figure = plotting.figure(1.5 if tasks is None else 6.5)
-  lines = stages.stage_lines(release.hierarchy, release.plan)
-  for k, level in enumerate(release.levels):
-    shown = "no guarantee"
-    if level in guarantees:
-      epsilon = float(guarantees[level]["epsilon"])
-      shown = f"ε = {report.rounded_up(epsilon)}"
-    lines[k] += f", {shown}"
-  figure.suptitle("\n".join(lines))
+  shown = {
+      level: f"ε = {report.rounded_up(float(g['epsilon']))}"
+      for level, g in guarantees.items()
+  }
+  figure.suptitle("\n".join(
+      f"{line}, {shown.get(level, 'no guarantee')}"
+      for level, line in zip(
+          release.levels, stages.stage_lines(release.hierarchy, release.plan)
+      )
+  ))
   if tasks is not None:
     for i, axes in enumerate(figure.subplots(2, TASKS // 2).flat):
       axes.imshow(sheet(tasks, i), interpolation="nearest")

@@ -105,28 +105,6 @@ def shares(
   return parts / parts.sum()
 
 
-def filled(config: RunConfig) -> float:
-  """Return the share of a step's tasks that do not lack examples.
-
-  It follows from the numbers of examples of each person, which are public.
-  """
-  tree, plan = config.release.hierarchy, config.release.plan
-  if not plan.allow_short_units or tree.depth != 3 or tree.sizes is not None:
-    return 1.0
-  episode = plan.task_form
-  enough = tree.child_counts(2) >= episode.shot + episode.query
-  # Classes of each person: those with enough examples, and all.
-  able, held = (
-      np.bincount(tree.parents(1), each, tree.num_units(0))
-      for each in (enough, np.ones(len(enough)))
-  )
-  chances = [
-      np.maximum(able - k, 0) / np.maximum(held - k, 1)
-      for k in range(episode.way)
-  ]
-  return float(np.prod(chances, axis=0).mean())
-
-
 def clipped_sums(
     learner: learners.Learner, clip_norms: Sequence[float]
 ) -> Callable[[training.evaluation.Tasks, Any], tuple[np.ndarray, np.ndarray]]:
@@ -307,7 +285,7 @@ def more_queries(
       changed = config.with_changes(changes)
     except errors.PlanError:
       continue
-    if filled(changed) >= _CLOSE * filled(config):
+    if solving.filled(changed) >= _CLOSE * solving.filled(config):
       return changes
   return {}
 
@@ -346,7 +324,7 @@ def make_rows(
     changed = changed.with_changes(noise)
     assert changed.episode is not None  # `check`.
     parts = shares(
-        signal, tasks=found.per_step, filled=filled(changed),
+        signal, tasks=found.per_step, filled=solving.filled(changed),
         noise_multiplier=changed.mechanism.gradient_noise_multiplier,
     )
     return {
@@ -356,7 +334,7 @@ def make_rows(
         "clip_norm": changed.mechanism.clip_norm,
         "noise_multiplier": found.noise_multiplier,
         "epsilon": found.epsilon,
-        "filled": filled(changed),
+        "filled": solving.filled(changed),
         "shares": parts.tolist(),
         "effective_steps": found.steps * float(parts[0]),
         "changes": changes | noise | {"steps": found.steps},

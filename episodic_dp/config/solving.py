@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from absl import logging
+import numpy as np
 
 from episodic_dp import _validate
 from episodic_dp import accounting
@@ -120,6 +121,28 @@ def calibrate(
   )
 
 
+def filled(config: RunConfig) -> float:
+  """Return the share of a step's tasks that do not lack examples.
+
+  It follows from the numbers of examples of each person, which are public.
+  """
+  tree, plan = config.release.hierarchy, config.release.plan
+  if not plan.allow_short_units or tree.depth != 3 or tree.sizes is not None:
+    return 1.0
+  episode = plan.task_form
+  enough = tree.child_counts(2) >= episode.shot + episode.query
+  # Classes of each person: those with enough examples, and all.
+  able, held = (
+      np.bincount(tree.parents(1), each, tree.num_units(0))
+      for each in (enough, np.ones(len(enough)))
+  )
+  chances = [
+      np.maximum(able - k, 0) / np.maximum(held - k, 1)
+      for k in range(episode.way)
+  ]
+  return float(np.prod(chances, axis=0).mean())
+
+
 def spend(config: RunConfig, epsilon: float) -> tuple[RunConfig, Calibration]:
   """Set the noise with which all steps spend a target for `config.level`.
 
@@ -130,9 +153,17 @@ def spend(config: RunConfig, epsilon: float) -> tuple[RunConfig, Calibration]:
 
   Raises:
     PlanError: epsilon cannot be reached, or only with more noise than all tasks
-      of a step together.
+      of a step together; or no training unit fills a task.
     UnsoundPlanError: the level has no guarantee.
   """
+  if not filled(config):
+    task = config.release.plan.task_form
+    raise errors.PlanError(
+        f"no unit of level '{config.release.levels[0]}' in the training data"
+        f" has the {task.way} classes with {task.shot + task.query} examples"
+        " each that a task takes, so nothing would be learned: take a smaller"
+        " way, shot or query"
+    )
   found = calibrate(config, epsilon=epsilon)
   share = found.noise_multiplier / found.per_step
   if share > _MOST_NOISE:
@@ -146,13 +177,13 @@ def spend(config: RunConfig, epsilon: float) -> tuple[RunConfig, Calibration]:
     # The noise is found to within a hundredth of epsilon.
     reached = report.rounded_up(1.01 * spent)
     useful = spent < _MOST_USEFUL
-    advice = f": give --epsilon={reached}" if useful else ", which is too large"
+    advice = f": give --epsilon={reached}," if useful else ", which is much:"
     text = (
         f"epsilon {epsilon:g} needs noise_multiplier"
         f" {found.noise_multiplier:g}, more than a tenth of the"
         f" {found.per_step:g} {found.drawn} of a step, so the model would learn"
         f" little; with {config.steps} steps on {config.release.hierarchy} the"
-        f" smallest useful epsilon is {reached}{advice}; or take fewer steps,"
+        f" smallest useful epsilon is {reached}{advice} take fewer steps,"
         f" or train on more units of level '{found.level}'"
     )
     if share > 1:

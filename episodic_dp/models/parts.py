@@ -329,7 +329,11 @@ def read_weights(
 def _read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
   """Read the arrays of a file, or of a shipped start."""
   path = shipped(path) if path in SHIPPED else pathlib.Path(path)
-  _validate.one_of("ending of the weights", path.suffix, SUFFIXES)
+  if path.suffix not in SUFFIXES:
+    raise _validate.refusal(
+        "weights", os.fspath(path),
+        f"{', '.join(SHIPPED)}, or a file that ends with .npz or .safetensors",
+    )
   try:
     if path.suffix == ".npz":
       with np.load(path, allow_pickle=False) as found:

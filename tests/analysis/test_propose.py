@@ -16,6 +16,7 @@ from episodic_dp import training
 from episodic_dp.analysis import propose
 from episodic_dp.config import defaults
 from episodic_dp.config import RunConfig
+from episodic_dp.config import solving
 from episodic_dp.config.presets import glyphs
 
 EPSILON = 1.0
@@ -160,8 +161,8 @@ def test_tasks_that_lack_examples_are_counted_as_by_enumeration():
       np.mean([min(two) >= 3 for two in itertools.combinations(held, 2)] or [0])
       for held in sizes
   ]
-  assert propose.filled(config) == pytest.approx(np.mean(able))
-  assert propose.filled(CONFIG) == 1
+  assert solving.filled(config) == pytest.approx(np.mean(able))
+  assert solving.filled(CONFIG) == 1
 
 
 @pytest.mark.parametrize("drawings, query", [(9, 8), (8, 4), (4, None)])

@@ -29,8 +29,9 @@ def test_accepts_matching_parts_and_shows_no_value():
   dataset = _dataset(rotate=True)
   assert dataset.image_shape == (4, 4, 1)
   np.testing.assert_array_equal(dataset.rows(np.arange(6)), np.arange(6))
-  sizes = "class (3) > drawing (6)"
-  assert repr(dataset) == f"ArrayDataset('tiny', uint8[6, 4, 4, 1], {sizes})"
+  assert repr(dataset) == (
+      "ArrayDataset('tiny', uint8[6, 4, 4, 1], class (3) > drawing (6))"
+  )
   for shape in ((5,), (7, 2), (4, 4, 1)):
     features = _dataset(images=np.zeros((6, *shape), np.float32))
     assert features.image_shape == shape

@@ -213,7 +213,7 @@ def test_unreadable_files_are_one_sentence(tmp_path, suffix, damage):
 
 def test_other_endings_are_refused(tmp_path):
   for call in (models.read_weights, lambda p: models.write_weights(p, {})):
-    with pytest.raises(ValueError, match="'.npz', '.safetensors'"):
+    with pytest.raises(ValueError, match=".npz.*.safetensors"):
       call(tmp_path / "weights.pt")
 
 
