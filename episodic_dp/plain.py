@@ -143,7 +143,7 @@ def check_names(
     if key not in names:
       where = f"{name}.{key}" if isinstance(key, str) else f"{name}[{key!r}]"
       raise _validate.refusal(
-          where[:100], data[key], f"no such field, but {', '.join(names)}"
+          where[:100], data[key], f"one of the fields {', '.join(names)}"
       )
   return data
 

@@ -365,9 +365,9 @@ def _check_test_tasks(found: own_data.Survey, task: Mapping[str, Any]) -> None:
     units, held, level = fitting.num_units(0), tree.num_units(0), tree.levels[0]
     if units < held or units == 1:
       logging.warning(
-          "the %s tasks use %d of the %d units of level '%s' in this part:"
-          " those with too few classes or examples are left out, and a single"
-          " unit says little about others", part, units, held, level,
+          "%d of %d units of level '%s' in the %s part can fill a task:"
+          " accuracy is measured on these alone, and a single one says little"
+          " about others", units, held, level, part,
       )
 
 

@@ -183,7 +183,7 @@ def test_small_units_of_a_public_part_are_left_out_and_counted(
   root = own_images.tree(tmp_path / "mine", held)
   parse(root, f"{LEVELS},way=2")
   able = sum(size >= 2 for size in sizes)
-  assert (f"tasks use {able} of the 3 units" in caplog.text) == (able < 3)
+  assert (f"{able} of 3 units of level" in caplog.text) == (able < 3)
   public = own_data.load(
       data.read_options("own_data", {}),
       originals.Where(data_dir=root, cache_dir=tmp_path / "cache"),

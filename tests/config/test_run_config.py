@@ -136,7 +136,7 @@ def test_changes_are_checked_again():
     [
         ({"steps": None}, "config.steps"),
         ({"steps": -3}, "config.steps=-3.*at least 1"),
-        ({"stpes": 3}, "config.stpes=3: expected no such field, but steps"),
+        ({"stpes": 3}, "config.stpes=3: expected one of the fields steps"),
         ({"delta": 2.0}, "config.delta=2.0"),
         ({"delta": math.nan}, "config.delta"),
         ({"privacy_unit": "patient"}, "unknown level 'patient'"),

@@ -51,10 +51,11 @@ for series, or mlp), noise_multiplier (1.0; --epsilon computes it), width (0: 32
 with a start, 8 without), inner_steps (1), steps (60). δ is the largest power of
 ten below 1 / (10 N), for N units of --config.privacy_unit.
 
---config.data.options.size, .colour and .depth set the format of images, and
+--config.data.options.size, .color and .depth set the format of images, and
 further options set the division. Units with fewer classes or examples than a
-task takes, such as empty ones, need --config.plan.allow_short_units: a task
-that cannot be filled contributes nothing.
+task takes, such as empty ones, need --config.plan.allow_short_units=True, the
+default where each task is of one person: a task that cannot be filled
+contributes nothing.
 """
 
 from typing import Any
