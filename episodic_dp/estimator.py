@@ -10,10 +10,10 @@ import dataclasses
 import os
 import pathlib
 import shutil
+import sys
 import tempfile
 from typing import Any
 
-from absl import logging
 import numpy as np
 
 from episodic_dp import accounting
@@ -96,7 +96,7 @@ class FewShotClassifier:
     self._place = tempfile.TemporaryDirectory()
     run = self.workdir or pathlib.Path(self._place.name, "run")
     for line in training.train(build.build(config, train=train), run).warnings:
-      logging.warning("%s", line.strip())
+      print(line.strip(), file=sys.stderr)
     self._exported = pathlib.Path(self._place.name, "model")
     writing.write(run, self._exported)
     self._predictor = export.Predictor.load(

@@ -543,7 +543,8 @@ def _convolutional(
     raise _validate.refusal(
         "input_shape", input_shape,
         f"{expected}, at least {least} along each axis but the last, for"
-        f" {BLOCKS} poolings by 2; mlp takes any example",
+        f" {BLOCKS} poolings by 2; mlp and features take any example, as in"
+        " --config.model.name=features",
     )
   # mixes_examples is known here, so testing it would waste a second.
   return model_lib.from_flax(module, input_shape)._replace(
