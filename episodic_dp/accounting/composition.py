@@ -119,18 +119,18 @@ def cost(query: Query, ways: sensitivity.Ways) -> Found:
 
 def _of_one(query: Query, ways: sensitivity.Ways) -> Found:
   """Compute what one unit costs."""
-  name = query.accountant.name
   if ways.tree is None:
-    return _best(query, ways.runs), name
+    return _best(query, ways.runs), query.accountant.name
   # Replacing is symmetric: one direction is both.
-  query = dataclasses.replace(
-      query, accountant=Exchange(query.accountant), directions=("remove",)
+  by_way, precise = (
+      dataclasses.replace(query, accountant=each, directions=("remove",))
+      for each in (Exchange(query.accountant), pld.PLD(tolerance=_PRECISE))
   )
-  precise = dataclasses.replace(query, accountant=pld.PLD(tolerance=_PRECISE))
-  found = [(_best(query, ways.runs), name)]
-  if ways.tree:
-    found.insert(0, (_best(precise, ways.tree), pld.PLD.name))
-  return min(found, key=_most)
+  return min(
+      (_best(by_way, ways.runs), query.accountant.name),
+      (_best(precise, ways.tree), pld.PLD.name),
+      key=_most,
+  )
 
 
 def _most(found: Found) -> float:
@@ -162,10 +162,8 @@ def _charged(query: Query, run: Phases) -> dict[str, float]:
   found = _values(query, run, math.inf)
   if max(found.values()) < max(query.nothing.values()):
     return found
-  # `unmatched` is for one family, but a unit may be in several.
-  families = max(getattr(unit, "places", 1) for unit in units)
   raised = _raised(run, query.error.tails)
-  return _values(query, raised, families * query.error.unmatched)
+  return _values(query, raised, query.error.unmatched)
 
 
 def _values(query: Query, run: Phases, unmatched: float) -> dict[str, float]:
@@ -179,15 +177,16 @@ def _values(query: Query, run: Phases, unmatched: float) -> dict[str, float]:
     value = 0.0
     for part in _apart(run):
       enough = (1 - 1e-6) * value
-      if query.delta is not None:
-        found = query.accountant.epsilon(
-            part, direction, query.delta, error, enough
-        )
-      else:
-        found = query.accountant.delta(
-            part, direction, float(query.epsilon or 0), error, enough
-        )
-      value = max(value, found)
+      value = max(
+          value,
+          query.accountant.epsilon(
+              part, direction, query.delta, error, enough
+          )
+          if query.delta is not None
+          else query.accountant.delta(
+              part, direction, float(query.epsilon or 0), error, enough
+          ),
+      )
     values[direction] = value
   return values if len(query.directions) > 1 else query.both(value)
 

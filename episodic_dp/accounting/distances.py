@@ -72,9 +72,8 @@ def max_change(
     others: the most under any one of its siblings, or -1.
     inside: whether the unit lies inside one clip unit.
   """
-  if inside:
-    return 2.0
-  return float(own + (max(others, 0) if exchanges(stage, size) else 0))
+  other = max(others, 0) if exchanges(stage, size) else 0
+  return 2.0 if inside else float(own + other)
 
 
 def clip_units_below(
@@ -518,10 +517,11 @@ def random_paths(
   hierarchy, stages = release.hierarchy, release.plan.stages[: k + 1]
   families = _families(release, k)
   # The replacing unit is of the largest type among the unit's siblings.
-  if hierarchy.sizes is None:
-    _, largest = _siblings(hierarchy, k, families.kind, math.inf)
-  else:
-    largest = np.where(hierarchy.child_counts(k) > 1, families.kind, -1)
+  largest = (
+      _siblings(hierarchy, k, families.kind, math.inf)[1]
+      if hierarchy.sizes is None
+      else np.where(hierarchy.child_counts(k) > 1, families.kind, -1)
+  )
   found = _counted_paths(release, k, [families.kind, largest], sums=True)
   rates = np.stack(
       [

@@ -157,9 +157,11 @@ class Ledger:
       accountant: AnyAccountant = "pld",
   ) -> float:
     """Compute epsilon of all entries at a level: 0 for an empty ledger."""
-    if not self.entries:
-      return 0.0
-    return self.guarantee(level, delta=delta, accountant=accountant).epsilon
+    return (
+        self.guarantee(level, delta=delta, accountant=accountant).epsilon
+        if self.entries
+        else 0.0
+    )
 
   def spent(
       self,

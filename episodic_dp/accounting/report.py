@@ -104,9 +104,11 @@ def is_replaced(neighbours: Relation) -> bool:
 
 def rounded_up(epsilon: float) -> str:
   """Format epsilon with four digits, rounded up."""
-  if math.isinf(epsilon):
-    return "inf"
-  return _rounded(epsilon, decimal.ROUND_CEILING)
+  return (
+      "inf"
+      if math.isinf(epsilon)
+      else _rounded(epsilon, decimal.ROUND_CEILING)
+  )
 
 
 def between(lower: float, epsilon: float) -> str:
@@ -285,12 +287,9 @@ def caveat(hierarchy: plan_lib.Hierarchy, level: str) -> str:
       for name, count in zip(below, most[1:])
       if count > 1
   ]
-  if most[-1] == 1 and shared:
-    return (
-        f"The guarantee is for one {level} with its records, and for"
-        f" {shared[0]}."
-    )
   return (
-      f"The guarantee is for one {level} and says nothing about the records"
-      f" below it, which recur under other units of level '{level}'."
+      f"The guarantee is for one {level} with its records, and for {shared[0]}."
+      if most[-1] == 1 and shared
+      else f"The guarantee is for one {level} and says nothing about the"
+      f" records below it, which recur under other units of level '{level}'."
   )

@@ -572,11 +572,10 @@ def routes(
       ):
         # Equal phases add up. A unit may have one type in one plan and another
         # in the next, so several types add up in equal plans only.
-        first = 0
-        if len(phase.unit_profiles) > 1:
-          first = next(
-              i for i, e in enumerate(entries) if e.same_description(entry)
-          )
+        first = next(
+            i for i, e in enumerate(entries)
+            if len(phase.unit_profiles) == 1 or e.same_description(entry)
+        )
         key = phase.unit_profiles, first
         times[key] = times.get(key, 0) + phase.times
     result.append(
@@ -603,7 +602,7 @@ class Ways(NamedTuple):
       () if private data are released without noise.
     tree: the ways if the data of one are replaced, which are known for units of
       a tree; None if units are added or removed.
-    together: the ways for all at once; () if no proof says how.
+    together: the ways for all at once.
     error: error of the sampler for all at once, all steps together.
   """
 
@@ -648,12 +647,21 @@ def ways(
       ),
       start=sampler_error.EXACT,
   )
-  if group == 1:
-    return Ways(group, single, tree, (), error)
-  error = _group_error(error, entries, level, group)
-  return Ways(
-      group, single, tree, _together(entries, lost, group, replaced), error
+  # `unmatched` is for one family, but a unit may be in several.
+  places = max(
+      (
+          getattr(unit, "places", 1)
+          for run in runs for phase in run for unit in phase.unit_profiles
+      ),
+      default=1,
   )
+  if group == 1:
+    error = dataclasses.replace(error, unmatched=places * error.unmatched)
+    return Ways(group, single, tree, (), error)
+  error = _group_error(error, entries, level, group * places)
+  whole = (_together(entry, level, group, replaced) for entry in entries)
+  together = (sum(whole, ()),) if lost else ()
+  return Ways(group, single, tree, together, error)
 
 
 # Types of units of a tree that are sampled anew in every step.
@@ -670,24 +678,38 @@ def _of_tree(run: Phases) -> bool:
 
 
 def _together(
-    entries: Sequence[Entry],
-    runs: Sequence[Phases],
-    group: int,
-    replaced: bool,
-) -> tuple[Phases, ...]:
-  """Describe a run for a group at once; () if no proof says how."""
-  recurs = any(
-      isinstance(e.release.plan.stages[0], plan_lib.RandomAllocation)
-      or e.release.plan.repeats
-      for e in entries
+    entry: Entry, level: str, group: int, replaced: bool
+) -> Phases:
+  """Describe an entry for a group at once: section 12 of the proof."""
+  tasks = bool(entry.release.plan.repeats)
+  alone = tasks or entry.release.clip_level == 0
+
+  def at_once(unit: unit_profile.UnitProfile) -> unit_profile.UnitProfile:
+    if isinstance(unit, recurrence.Recurrence):
+      return unit.together(group, replaced=replaced, tasks=tasks, alone=alone)
+    whole = getattr(unit, "whole", unit)
+    assert isinstance(whole, allocation.Allocation)
+    number = (
+        counts.spread(group, whole.steps)
+        if alone or whole is unit
+        else counts.constant(round(group / counts.SPREAD_UNIT))
+    )
+    return random_count.RandomCount(
+        outer_rates=(), rate=1.0, outer_distances=(), number=number,
+        instead=counts.constant(0),
+        distance=counts.SPREAD_UNIT * unit.tail[1], replaced=replaced,
+    )
+
+  (run, *_) = routes((entry,), level, lost=group - 1)
+  return tuple(
+      Phase(
+          (distances.together(phase.unit_profiles, group, replaced=replaced),)
+          if _of_tree((phase,))
+          else tuple(map(at_once, phase.unit_profiles)),
+          phase.times,
+      )
+      for phase in run
   )
-  if recurs or not runs or not _of_tree(runs[0]):
-    return ()
-  found = []
-  for phase in runs[0]:
-    unit = distances.together(phase.unit_profiles, group, replaced=replaced)
-    found.append(Phase((unit,), phase.times))
-  return (tuple(found),)
 
 
 def _check_group(release: plan_lib.Release, level: str, group: int) -> None:

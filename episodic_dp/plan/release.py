@@ -108,9 +108,11 @@ class Release:
     For tasks made from classes this is the class level: several of its units
     share one clip unit.
     """
-    if self.mechanism.clip_unit == EPISODE:
-      return stages.class_level(self.hierarchy, self.plan)
-    return self.hierarchy.level_index(self.mechanism.clip_unit)
+    return (
+        stages.class_level(self.hierarchy, self.plan)
+        if self.mechanism.clip_unit == EPISODE
+        else self.hierarchy.level_index(self.mechanism.clip_unit)
+    )
 
   def check_level(self, level: str) -> None:
     """Reject a level for which no guarantee is proved.

@@ -267,9 +267,8 @@ class SamplingPlan:
   @property
   def repeats(self) -> tuple[int, ...]:
     """Return (tasks,) if each task samples the whole tree again, else ()."""
-    if self.episode is None or self.episode.tasks is None:
-      return ()
-    return (self.episode.tasks,)
+    tasks = self.episode.tasks if self.episode else None
+    return () if tasks is None else (tasks,)
 
 
 @functools.lru_cache(maxsize=64)  # Keyed by object: ledgers call every step.

@@ -150,10 +150,11 @@ def examples_per_step(
   for k, stage in enumerate(plan.stages):
     counts = hierarchy.child_counts(k)
     rates = stage.rate(counts)
-    if hierarchy.sizes is not None:
-      chosen = chosen * (counts * rates)
-    else:
-      chosen = np.repeat(chosen * rates, counts)
+    chosen = (
+        np.repeat(chosen * rates, counts)
+        if hierarchy.sizes is None
+        else chosen * (counts * rates)
+    )
   return float(chosen.sum())
 
 

@@ -76,9 +76,11 @@ def stage_of(rng, *, fixed=3):
   which = rng.integers(3)
   if which == 0:
     return plan.FixedSize(int(rng.integers(1, fixed + 1)))
-  if which == 1:
-    return plan.Poisson(float(rng.choice([0.05, 0.3, 0.6, 0.9, 1.0])))
-  return ALL
+  return (
+      plan.Poisson(float(rng.choice([0.05, 0.3, 0.6, 0.9, 1.0])))
+      if which == 1
+      else ALL
+  )
 
 
 def full_stage(rng):

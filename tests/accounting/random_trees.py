@@ -172,8 +172,8 @@ def whole_pass(rng) -> plans.Case:
   return plans.Case(release, h.levels[k], [found], tight=tight, steps=2)
 
 
-def copies(rng) -> plans.Case:
-  """One record (or class) that several participants hold."""
+def copies(rng, members: int = 1) -> plans.Case:
+  """Some records (or classes), each held by several participants."""
   sizes = (3, int(rng.integers(1, 3)), int(rng.integers(1, 3)))
   held = int(rng.integers(1, 4))
   k = int(rng.integers(1, 3))
@@ -181,9 +181,12 @@ def copies(rng) -> plans.Case:
       sizes, levels=plans.LEVELS, copies=True,
       most_copies={"patient": held, "record": held},
   )
-  # The same place in each: the first of the participant's.
+  # The same places in each: the first of the participant's.
   inside = math.prod(sizes[1 : k + 1])
-  return on_tree(rng, h, k, [i * inside for i in range(held)])
+  if members > inside:
+    raise plans.TryAgainError
+  places = [i * inside + j for i in range(held) for j in range(members)]
+  return on_tree(rng, h, k, places)
 
 
 def on_tree(rng, h, k, places) -> plans.Case:

@@ -44,7 +44,7 @@ def several(rng, level=None, count=None) -> plans.Case:
 KINDS = [
     random_trees.tree,
     several,
-    random_trees.copies,
+    lambda rng: random_trees.copies(rng, int(rng.integers(1, 3))),
     random_tasks.disjoint,
     several,
     random_trees.inside_clip_units,
@@ -57,9 +57,16 @@ KINDS = [
 ]
 
 
+def members(case, unit):
+  """Count the units of a case's level that leave together."""
+  h = case.release.hierarchy
+  held = h.most_copies[h.level_index(case.level)] if h.most_copies else 1
+  return max(len(unit.places) // held, 1)
+
+
 def drawn_runs(rng, case, unit):
   """Yield (release, unit, steps under each key) of runs on the same people."""
-  group = 1 if case.release.hierarchy.most_copies else len(unit.places)
+  group = members(case, unit)
   for _ in range(rng.integers(1, 4)):
     release = case.release
     plans.refuse_unproved(release, case.level)
@@ -136,15 +143,14 @@ def drawn_ledger(seed, number):
           level=case.level,
           accountant=str(rng.choice(["pld"] * 6 + ["rdp", "moments"])),
       )
-      group = 1 if case.release.hierarchy.most_copies else len(unit.places)
-      if group > 1:
-        asked["group"] = group
+      asked["group"] = members(case, unit)
       if not rng.integers(3):
         asked["neighbours"] = "replace-one"
-      if rng.integers(2):
-        asked["epsilon"] = float(rng.choice([0.0, 0.1, 0.5, 1.0, 2.0, 5.0]))
-      else:
-        asked["delta"] = float(rng.choice([0.3, 1e-2, 1e-4, 1e-7]))
+      asked |= (
+          dict(epsilon=float(rng.choice([0.0, 0.1, 0.5, 1.0, 2.0, 5.0])))
+          if rng.integers(2)
+          else dict(delta=float(rng.choice([0.3, 1e-2, 1e-4, 1e-7])))
+      )
       ledger, releases = accounting.Ledger(), []
       for release, own, taken in drawn_runs(rng, case, unit):
         pairs = list(own.pairs(replaced="neighbours" in asked))

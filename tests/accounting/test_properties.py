@@ -92,9 +92,11 @@ def more_often(stage, by):
   """The stage with a larger rate."""
   if isinstance(stage, plan.FixedSize):
     return plan.FixedSize(stage.n + 1)
-  if isinstance(stage, plan.Poisson):
-    return plan.Poisson(min(1.0, stage.p * by))
-  return stage
+  return (
+      plan.Poisson(min(1.0, stage.p * by))
+      if isinstance(stage, plan.Poisson)
+      else stage
+  )
 
 
 @settings(max_examples=60, deadline=None)

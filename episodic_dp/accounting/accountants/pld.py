@@ -303,9 +303,11 @@ def best_tilt(
     tilt = math.exp(rung / 8)
     total = tilt * math.log(tilt) - (1 + tilt) * math.log1p(tilt)
     total += sum(t * _log_moment(s, tilt) for t, s in zip(times, singles))
-    if epsilon is not None:
-      return total - tilt * epsilon
-    return (total - math.log(delta)) / tilt
+    return (
+        (total - math.log(delta)) / tilt
+        if epsilon is None
+        else total - tilt * epsilon
+    )
 
   widest = max(float(np.abs(s.losses[s.probs > 0]).max()) for s in singles)
   # Not so steep that only a few points of the coarse grid remain.
@@ -443,9 +445,9 @@ def _refined(
       return None if singles is None else compose(singles, times, tilt, delta)
 
     def figure(found: Loss) -> float:
-      if epsilon is not None:
-        return found.delta(epsilon)
-      return found.epsilon(delta)
+      return (
+          found.epsilon(delta) if epsilon is None else found.delta(epsilon)
+      )
 
     many = sum(times) > _MANY_STEPS
     first = _FIRST_POINTS // 4 if many else _FIRST_POINTS

@@ -233,9 +233,11 @@ class Amplification:
       float64[n], an upper bound that convexity makes composable.
     """
     log_alpha = np.asarray(log_alpha, float)
-    if self.parent_rate * self.rate == 0:
-      return np.zeros_like(log_alpha)
-    return best_split(*self.terms(log_alpha, direction))
+    return (
+        best_split(*self.terms(log_alpha, direction))
+        if self.parent_rate * self.rate > 0
+        else np.zeros_like(log_alpha)
+    )
 
   def terms(
       self, log_alpha: np.ndarray, direction: Direction
