@@ -361,9 +361,10 @@ learners that can be trained under these plans.
 - **ε**: each accountant ({names}) has a guarantee. Compare it with
   `accounting.lower_bound`, the exact loss of a data set that the plan allows.
 - **ε by** some: the other accountants have no bound.
-- `rdp` and `moments` count rare events in full. Where a step may draw many clip units
-  of one unit (records with many holders, users with many examples, many tasks from one
-  pool) their values hold, but can be orders of magnitude above those of `pld`.
+- `rdp` and `moments` count rare events in full. Where a step may draw many clip
+  units of one unit (records with many holders, users with many examples, many
+  tasks from one pool) their values hold, but can be orders of magnitude above
+  those of `pld`.
 - **no**: no proof is known; `UnsoundPlanError` names the rule.
 - **–**: the parts do not fit together; `PlanError` says why.
 
