@@ -227,9 +227,11 @@ def main():
   for check in CHECKS:
     if (found := values(check)) is not None:
       ours, theirs = found
-      bounds = " to ".join(f"{value:.4f}" for value in theirs)
-      if not theirs[0]:
-        bounds = f"at most {theirs[-1]:.4f}"
+      bounds = (
+          " to ".join(f"{value:.4f}" for value in theirs)
+          if theirs[0]
+          else f"at most {theirs[-1]:.4f}"
+      )
       change = f"{round(100 * (ours / theirs[-1] - 1), 2) + 0.0:+.2f} %"
       cells = (check.program, check.run, f"{ours:.4f}", bounds, change)
       print(f"| {' | '.join(cells)} |")

@@ -51,9 +51,8 @@ def test_worst_case_of_the_example_is_attained(direction, epsilon, value):
   def gradient(unit):
     # The sibling lies opposite; all else with the sibling (the worst case of
     # removal) or with the drawing itself (of addition).
-    if unit[1] == 4:
-      return 1.0
-    return -1.0 if unit[1] == 5 or direction == "remove" else 1.0
+    opposite = unit[1] == 5 or (unit[1] != 4 and direction == "remove")
+    return -1.0 if opposite else 1.0
 
   truth = exact.divergences(drawn, 2, gradient, epsilon, 1.0)[direction]
   # Another drawing may have the larger bound; this one has q = 1/6, p = 1/2.

@@ -50,10 +50,7 @@ def oracle(outer_rates, rate, outer_distances, own, log_alpha, direction):
       high *= 2
     for _ in range(80):  # The value is flat there: x to 20 digits is plenty.
       middle = (low + high) / 2
-      if slope(middle) > 0:
-        high = middle
-      else:
-        low = middle
+      low, high = (low, middle) if slope(middle) > 0 else (middle, high)
     return weight * mpmath.ncdf(low) - mpmath.fsum(
         k * mpmath.ncdf(low - d) for k, d in terms
     )

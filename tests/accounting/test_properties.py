@@ -32,9 +32,11 @@ def hierarchies(draw):
   depth = draw(st.integers(1, 3))
 
   def sizes(levels):
-    if levels == 1:
-      return draw(st.integers(1, 5))
-    return [sizes(levels - 1) for _ in range(draw(st.integers(1, 3)))]
+    return (
+        draw(st.integers(1, 5))
+        if levels == 1
+        else [sizes(levels - 1) for _ in range(draw(st.integers(1, 3)))]
+    )
 
   return plan.Hierarchy.from_sizes(sizes(depth), levels=LEVELS[:depth])
 
