@@ -469,15 +469,16 @@ def table(result: dict[str, Any]) -> str:
           "epsilon", "signal of a step", "effective steps", "",
       ), rows),
       "",
-      f"Epsilon is of one {result['level']} at delta {result['delta']:g}, by"
-      " the accountant; effective steps, the",
-      "same progress without noise, compare plans of this one learner.",
+      f"Epsilon is that of one {result['level']} at delta"
+      f" {result['delta']:g}.",
+      "Effective steps are the steps without noise that would get about as far;"
+      " they compare plans of one learner.",
       f"What limits: {result['limit']}.",
   ]
   if chosen["effective_steps"] < LEAST_SCORE:
     lines.append(
         f"Fewer than {LEAST_SCORE:g} effective steps teach little: take a"
-        " larger epsilon, or more participants and tasks."
+        " larger epsilon, or more people and tasks."
     )
   if result["caveat"]:
     lines.append(result["caveat"])
