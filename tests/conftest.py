@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+import itertools
 import os
 import pathlib
 import shutil
@@ -57,6 +58,22 @@ def pytest_configure(config):
     jax.config.update(name, value if name == _CACHE[0] else int(value))
   jax.config.update("jax_num_cpu_devices", 1)
   jax.devices()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+  """Leave most cases of a test marked `few(n)` to the slow run.
+
+  The quick run takes n cases, evenly spread.
+  """
+  for (_, (most,)), cases in itertools.groupby(
+      (item for item in items if item.get_closest_marker("few")),
+      lambda item: (item.originalname, item.get_closest_marker("few").args),
+  ):
+    cases = list(cases)
+    for i, case in enumerate(cases):
+      if i * most // len(cases) == (i - 1) * most // len(cases):
+        case.add_marker(pytest.mark.slow)
 
 
 def _hear_signals():

@@ -88,6 +88,7 @@ def test_a_script_uses_all_cores_unasked_for_data_on_the_host_too():
   assert run("host") == (_CORES, [])
 
 
+@pytest.mark.slow
 def test_who_computed_before_is_told_once_what_to_call():
   devices, reported = run("compute")
   assert devices == 1 and len(reported) == 1

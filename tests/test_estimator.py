@@ -36,6 +36,7 @@ def fitted(request):
   return model.fit(*people_of((6,))), people_of((6,))
 
 
+@pytest.mark.few(1)
 def test_epsilon_is_spent_for_a_person(fitted):
   model, (_, _, people) = fitted
   found = model.guarantee

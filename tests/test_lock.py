@@ -25,9 +25,11 @@ def asked(extras):
   with mock.patch.object(setuptools, "setup") as setup:
     runpy.run_path(str(ROOT / "setup.py"))
   given = setup.call_args.kwargs
-  texts = sum(map(given["extras_require"].get, extras), [])
-  texts += given["install_requires"]
-  return [requirements.Requirement(text) for text in texts]
+  texts = map(given["extras_require"].get, extras)
+  return [
+      requirements.Requirement(text)
+      for text in sum(texts, given["install_requires"])
+  ]
 
 
 def pins(text, python):

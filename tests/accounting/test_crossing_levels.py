@@ -144,6 +144,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.few(9)
 def test_no_enumerated_step_is_above_the_bound(case):
   pool, diagnoses, patients, way, form, tasks = case
   tree = hierarchy(pool)

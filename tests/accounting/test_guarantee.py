@@ -168,6 +168,7 @@ def test_max_steps_at_its_ends(target, options, most):
 
 @pytest.mark.parametrize("epsilon", [0.05, 1.5, 20.0])
 @pytest.mark.parametrize("start", [0.0, 1.0, 30.0])
+@pytest.mark.few(4)
 def test_calibration_is_within_one_percent(epsilon, start):
   options = dict(steps=250, delta=1e-6, level="image")
   m = plan.Mechanism(

@@ -52,6 +52,7 @@ def coarse(monkeypatch):
 @pytest.mark.usefixtures("coarse")
 @pytest.mark.parametrize("neighbours", ["add-or-remove", "replace-one"])
 @pytest.mark.parametrize("name", PLANS)
+@pytest.mark.few(4)
 def test_it_is_at_most_the_guarantee(name, neighbours):
   release = release_of(*PLANS[name])
   asked = dict(steps=30, neighbours=neighbours)
@@ -89,6 +90,7 @@ def test_one_step_is_the_loss_of_an_enumerated_data_set(name):
 @pytest.mark.parametrize(
     "stage", [plan.Poisson(0.1), plan.FixedSize(5), plan.All()]
 )
+@pytest.mark.few(3)
 def test_it_is_finite_for_any_noise(stage, z):
   release = release_of((50,), (stage,), "hospital", z)
   for steps in (1, 1000, 10**12):
@@ -202,6 +204,7 @@ CASES = [
 @pytest.mark.parametrize("direction", amplification.DIRECTIONS)
 @pytest.mark.parametrize("delta", [1e-5, 1e-15])
 @pytest.mark.parametrize("p,z,steps", CASES)
+@pytest.mark.few(8)
 def test_between_an_exact_lower_bound_and_renyi(p, z, steps, delta, direction):
   run = run_of(poisson(p, z), steps)
   got = get_accountant("pld").epsilon(run, direction, delta)

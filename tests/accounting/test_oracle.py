@@ -87,6 +87,7 @@ EXTREMES = [
 @pytest.mark.parametrize("direction", amplification.DIRECTIONS)
 @pytest.mark.parametrize("z", [0.3, 1.0, 30.0, 1000.0])
 @pytest.mark.parametrize("outer_rates,rate,outer,own", EXTREMES)
+@pytest.mark.few(16)
 def test_extreme_parameters(outer_rates, rate, outer, own, z, direction):
   kind = amplification.Amplification(
       outer_rates, rate, tuple(d / z for d in outer), own / z

@@ -53,6 +53,7 @@ MIDDLE = (plan.FixedSize(32), plan.FixedSize(1), plan.FixedSize(1))
         ),
     ],
 )
+@pytest.mark.few(2)
 def test_one_curve_is_near_what_one_data_set_loses(
     sizes, stages, clip, level, z, steps, delta, expected
 ):
@@ -105,6 +106,7 @@ STAGES = (
 )
 
 
+@pytest.mark.slow
 def test_a_user_who_is_replaced_counts_the_examples_drawn():
   """Little more than adding one; of all 1000 it would be 108 166."""
   release = release_of(
@@ -119,6 +121,7 @@ def test_a_user_who_is_replaced_counts_the_examples_drawn():
 
 @pytest.mark.parametrize("z", [1e-6, 1e-2])
 @pytest.mark.parametrize("stages", STAGES)
+@pytest.mark.few(6)
 def test_however_little_noise_it_is_finite(stages, z):
   h = plan.Hierarchy.regular((4, 3), levels=("participant", "image"))
   release = plan.Release(h, plan.SamplingPlan(stages), mechanism("image", z))
@@ -159,6 +162,7 @@ def test_gaussians_of_a_group_cost_no_less_than_one_that_far(group, steps):
     (plan.FixedSize(2), plan.FixedSize(2)), (plan.FixedSize(3), plan.All()),
     (plan.All(), plan.FixedSize(1)),
 ))
+@pytest.mark.few(12)
 def test_no_enumerated_group_is_above_its_bound(stages, clip, group):
   h = plan.Hierarchy.from_sizes([3, 2, 1], levels=("hospital", "patient"))
   p = plan.SamplingPlan(stages, allow_short_units=True)
@@ -233,6 +237,7 @@ def test_poisson_groups_lose_what_the_bound_says(n, p, neighbours):
         (plan.Poisson(0.005), dict(copies=True, most_copies={"image": 3}), 600),
     ],
 )
+@pytest.mark.few(2)
 def test_a_group_of_a_hundred_has_a_finite_epsilon(
     stage, shared, most, neighbours
 ):

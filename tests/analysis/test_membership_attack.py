@@ -36,6 +36,7 @@ def results(runs):
   )
 
 
+@pytest.mark.slow
 def test_runs_of_a_folder_are_attacked_side_by_side(results):
   plain, private = results["runs"]
   assert (plain["name"], private["name"]) == ("plain", "private_one")

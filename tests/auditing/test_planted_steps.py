@@ -116,6 +116,7 @@ def test_clipping_after_averaging(audit, sound, monkeypatch):
   assert audit.measure(score, RUNS) > sound + MARGIN
 
 
+@pytest.mark.slow
 def test_a_percentile_of_raw_norms_with_the_claim_of_a_fixed_norm(
     audit, sound
 ):

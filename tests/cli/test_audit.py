@@ -32,6 +32,7 @@ def attack(call, make_config, tmp_path):
   return run
 
 
+@pytest.mark.slow
 def test_measured_is_below_claimed_for_a_small_audit(make_config):
   result = claims.audit(
       RunConfig.parse(make_config(**SMALL)).release, "task",

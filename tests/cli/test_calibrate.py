@@ -15,6 +15,7 @@ GLYPHS = "--config=glyphs"
 
 @pytest.mark.parametrize("solve", solving.SOLVERS)
 @pytest.mark.parametrize("level", ["participant", "drawing"])
+@pytest.mark.few(3)
 def test_the_flags_that_are_printed_spend_what_is_said(call, solve, level):
   done = call(
       "calibrate", GLYPHS, "--epsilon=2", f"--level={level}",

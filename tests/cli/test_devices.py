@@ -39,6 +39,7 @@ def test_one_process_stays_alone(monkeypatch):
   assert asked == [(None, None, None), ("host:1", 2, 0)]
 
 
+@pytest.mark.slow
 def test_imports_leave_the_devices_open():
   """Once JAX was asked for devices, cores can no longer become some."""
   code = (

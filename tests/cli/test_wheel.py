@@ -61,6 +61,7 @@ def wheel(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", sorted({*presets.NAMES} - {"own_data"}))
+@pytest.mark.few(4)
 def test_every_preset_is_known_by_its_name(call, name, monkeypatch, tmp_path):
   monkeypatch.chdir(tmp_path)
   done = call("account", f"--config={name}", "--config.steps=1")

@@ -22,6 +22,7 @@ LONG = (
         for s in support.SECTIONS
     ],
 )
+@pytest.mark.few(1)
 def test_the_support_matrix_is_what_the_code_answers(make):
   written = support.FILE.read_text(encoding="utf-8")
   assert written.count("\n## ") == len(support.SECTIONS)

@@ -41,6 +41,7 @@ def test_a_stored_notebook_is_one_run_of_its_script(name):
   assert texts and not any(map(PATH.search, texts))
 
 
+@pytest.mark.slow
 def test_epsilon_runs(run):
   found = run("epsilon")
   assert found["most"] > found["STEPS"]

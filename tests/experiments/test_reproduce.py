@@ -14,29 +14,23 @@ from experiments import targets
 MADE = "protonet_private_0"
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-  """Return the folder of one finished run of the smallest scale."""
-  folder = tmp_path_factory.mktemp("runs")
-  reproduce.main("learners", "smoke", str(folder), only=[MADE])
-  return folder
-
-
-def test_a_finished_run_is_reported_and_not_done_again(finished, monkeypatch):
-  result = json.loads((finished / "learners.json").read_text())
+@pytest.mark.slow
+def test_a_finished_run_is_reported_and_not_done_again(tmp_path, monkeypatch):
+  reproduce.main("learners", "smoke", str(tmp_path), only=[MADE])
+  result = json.loads((tmp_path / "learners.json").read_text())
   found = result["runs"][MADE]
   assert list(result["runs"]) == [MADE]
-  stated = json.loads((finished / MADE / "guarantee.json").read_text())
+  stated = json.loads((tmp_path / MADE / "guarantee.json").read_text())
   epsilon = stated["guarantees"]["participant"]["epsilon"]
   assert found["epsilon"]["participant"]["epsilon"] == epsilon <= 1.5
   assert found["config"]["steps"] == 2 and len(found["code"]) == 1
   stored = found["accuracy"]["single"]
   scores = evaluation.decode_scores(stored["per_task"])
   assert scores.mean() == pytest.approx(stored["mean"])
-  assert result["command"] in (finished / "learners.md").read_text()
+  assert result["command"] in (tmp_path / "learners.md").read_text()
   monkeypatch.setattr(training, "train", None)
-  reproduce.main("learners", "smoke", str(finished), only=[MADE])
-  assert json.loads((finished / "learners.json").read_text()) == result
+  reproduce.main("learners", "smoke", str(tmp_path), only=[MADE])
+  assert json.loads((tmp_path / "learners.json").read_text()) == result
 
 
 def test_the_outcome_of_another_command_is_refused(tmp_path):

@@ -84,7 +84,7 @@ def slow_if(name, *names):
 
 
 @pytest.mark.parametrize(
-    "name", [slow_if(name, "figure13_shots") for name in targets.NAMES]
+    "name", [slow_if(name, "figure13_shots", "table3") for name in targets.NAMES]
 )
 def test_every_target_has_runs_that_its_commands_repeat(name):
   names = [run.name for run in runs_of(name)]
@@ -103,7 +103,7 @@ def test_every_target_has_runs_that_its_commands_repeat(name):
 
 
 @pytest.mark.parametrize(
-    "name", [slow_if(name, "figure7") for name in STORED]
+    "name", [slow_if(name, "figure7", "figure11") for name in STORED]
 )
 def test_stored_results_are_drawn(name):
   stored = STORED[name]
@@ -119,7 +119,9 @@ def test_stored_results_are_drawn(name):
     [
         ("learners", "participant", {1.5}),
         ("table3", "participant", {0.5, 6.1, 9.0}),
-        ("mnist_writers", "writer", {1, 2, 4, 8}),
+        pytest.param(
+            "mnist_writers", "writer", {1, 2, 4, 8}, marks=pytest.mark.slow
+        ),
         pytest.param(
             "figure13_shots", "drawing", {1.18}, marks=pytest.mark.slow
         ),
@@ -261,6 +263,7 @@ def test_the_printed_theorem_is_below_the_truth_and_ours_is_not(tmp_path):
   assert row["printed"] < row["corrected"] < row["plain"]
 
 
+@pytest.mark.slow
 def test_the_moments_accountant_gives_the_printed_delta(tmp_path):
   run = runs_of("figure12")[0]
   found = targets.load("figure12").finish(run, tmp_path)["delta"]

@@ -19,18 +19,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 RECORDED = json.loads(FILE.read_text())
-# Those that are tried on two devices each time: per layer, per task of drawn
-# classes, per example; each with another number of slots.
-SHARED = ("unit quantile layer", "disjoint", "examples")
-
-
-def on_two_devices(*names):
-  """Run `steps` with two CPU devices: name -> [sum, projection]s."""
-  return json.loads(subprocess.run(
-      [sys.executable, "-m", "tests.golden.steps", "2", *names],
-      env=os.environ | {"JAX_NUM_CPU_DEVICES": "2"},
-      cwd=ROOT, check=True, capture_output=True, text=True,
-  ).stdout)
 
 
 def check(found, name):
@@ -40,15 +28,19 @@ def check(found, name):
 
 
 @pytest.mark.parametrize("name", RECORDED)
+@pytest.mark.few(3)
 def test_three_steps_give_the_recorded_parameters(name):
   check(steps.digest(steps.cases()[name], 1), name)
 
 
-@pytest.mark.parametrize(
-    "names", [SHARED, pytest.param(tuple(RECORDED), marks=pytest.mark.slow)]
-)
-def test_so_do_two_devices(names):
-  for name, found in on_two_devices(*names).items():
+@pytest.mark.slow
+def test_so_do_two_devices():
+  made = subprocess.run(
+      [sys.executable, "-m", "tests.golden.steps", "2", *RECORDED],
+      env=os.environ | {"JAX_NUM_CPU_DEVICES": "2"},
+      cwd=ROOT, check=True, capture_output=True, text=True,
+  )
+  for name, found in json.loads(made.stdout).items():
     check(found, name)
 
 

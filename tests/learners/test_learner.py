@@ -55,6 +55,7 @@ def test_learners_of_example_gradients_say_so():
 
 
 @pytest.mark.parametrize("learner", [EVERY[0], EVERY[4]])
+@pytest.mark.few(1)
 def test_the_direction_is_the_gradient_of_the_loss(learner):
   params, episode = learner.init(jax.random.key(0)), tiny.episode()
   found = jax.jit(learner.meta_gradient)(params, episode)
@@ -82,6 +83,7 @@ def test_a_module_in_place_of_a_model_is_answered_by_what_makes_one(
 
 
 @pytest.mark.parametrize("learner", EVERY[:1] + EVERY[3:6])
+@pytest.mark.few(2)
 def test_a_loss_of_ones_own_takes_the_place_of_cross_entropy(learner):
   def loss(logits, labels):
     return jnp.mean(logits[jnp.arange(len(labels)), labels])
@@ -172,6 +174,7 @@ def test_classes_of_unequal_size_have_their_own_means():
 
 @pytest.mark.parametrize("shot", [1, 2])
 @pytest.mark.parametrize("head", [learners.ProtoNet, learners.RidgeHead])
+@pytest.mark.few(2)
 def test_images_in_turn_as_support_are_as_many_tasks(head, shot):
   n, model, rng = shot + 2, tiny.model(out=5), np.random.default_rng(0)
   images = rng.random((tiny.WAY, n, *tiny.SHAPE)).astype(np.float32)
@@ -229,6 +232,7 @@ def test_loss_and_gradient_are_those_of_least_squares(features):
 
 
 @pytest.mark.parametrize("steps", [1, 4])
+@pytest.mark.few(1)
 def test_the_direction_is_the_way_back_from_the_end_of_the_plain_loop(
     steps
 ):

@@ -73,6 +73,7 @@ SWITCHES = [
 @pytest.mark.parametrize(
     "switches", SWITCHES, ids=lambda switches: "+".join(switches)
 )
+@pytest.mark.few(2)
 def test_every_switch_is_the_plain_loop(switches):
   per_step = "per_step_norm" in switches
   learner = learners.MAML(

@@ -71,6 +71,7 @@ def summed(name, model=MODEL, rotate=False):
     ("protonet", networks.features(None, True, (4,)), False),
     ("maml", networks.features(WAY, False, (4,)), False),
 ])
+@pytest.mark.few(5)
 def test_one_task_moves_the_sum_by_no_more_than_the_sensitivity(
     name, model, rotate
 ):

@@ -26,6 +26,7 @@ def draw(channels=6, space=(4, 5)):
     "channels,groups,space",
     [(5, 1, (4, 5)), (6, 2, (3,)), (16, 8, (4, 5)), (16, 8, (7,)), (16, 8, ())],
 )
+@pytest.mark.few(2)
 def test_group_norm_equals_linen(channels, groups, space):
   x, scale, bias = draw(channels, space)
   stock = nn.GroupNorm(num_groups=groups, epsilon=networks.EPSILON)
@@ -35,6 +36,7 @@ def test_group_norm_equals_linen(channels, groups, space):
 
 
 @pytest.mark.parametrize("height,width", [(4, 6), (5, 7)])
+@pytest.mark.few(1)
 def test_pools_and_their_gradients_equal_linens(height, width):
   x = jax.random.normal(jax.random.key(0), (2, height, width, 3))
   for pool, window in (

@@ -93,6 +93,7 @@ def random_params(model):
         pytest.param("resnet12", "group", "gpu", marks=_SLOW),
     ],
 )
+@pytest.mark.few(1)
 def test_equals_the_plain_network(name, norm, backend):
   make, reference, width, shape = NETWORKS[name]
   with mock.patch.object(backends, "name", return_value=backend):

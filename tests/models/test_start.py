@@ -41,6 +41,7 @@ TRAINED = {
         ("scenes", scenes.scenes, 0.65, 0.6),
     ],
 )
+@pytest.mark.slow
 def test_a_shipped_start_tells_unseen_classes_apart(name, draw, least, most):
   """It has seen generated classes of other keys."""
   drawn = jax.jit(lambda key: draw(key, 40 * 5, 2))(jax.random.key(7)) / 255.0
@@ -64,6 +65,7 @@ def test_a_shipped_start_tells_unseen_classes_apart(name, draw, least, most):
 
 
 @pytest.mark.parametrize("trained", TRAINED)
+@pytest.mark.few(2)
 def test_a_network_begins_as_its_start_and_trains_what_is_said(trained):
   model, start = layered(), start_of(layered())
   found = models.start_from(model, start, trained=trained, rank=2)

@@ -244,6 +244,7 @@ _CASES = [
 
 
 @pytest.mark.parametrize("kind,by,unit,meshed,settings", _CASES)
+@pytest.mark.few(2)
 def test_one_record_moves_the_sum_by_its_sensitivity(
     kind, by, unit, meshed, settings
 ):

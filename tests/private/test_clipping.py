@@ -173,6 +173,7 @@ def test_no_noise_changes_nothing():
   assert private.add_noise(jax.random.key(0), total, 0.0) is total
 
 
+@pytest.mark.slow
 def test_a_sum_of_four_normals_is_as_normal_as_one():
   total, key = {"a": jnp.zeros(SIZE), "b": jnp.zeros(SIZE)}, jax.random.key(4)
   found = jax.jit(lambda key: private.add_noise(key, total, 3.0, terms=4))(key)
@@ -189,6 +190,7 @@ def test_a_sum_of_four_normals_is_as_normal_as_one():
   frequencies.check_unrelated(found["a"], found["b"], one)
 
 
+@pytest.mark.slow
 def test_every_array_can_have_a_spread_of_its_own():
   key, zeros = jax.random.key(5), [jnp.zeros(40), jnp.zeros((3, 2))]
   found = private.add_noise(key, zeros, jnp.array([0.5, 2.0]))

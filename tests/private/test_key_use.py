@@ -169,6 +169,7 @@ def test_no_key_is_used_twice_in_a_step_or_in_two(make_run):
     assert 1 <= tasks <= 8 and tasks == int(tasks)
 
 
+@pytest.mark.slow
 def test_nor_with_noisy_inner_steps(make_run):
   run = by_example(make_run(6, plan.FixedSize(3), **_SAMPLE_LEVEL))
   found, _ = noted(run, steps=2)

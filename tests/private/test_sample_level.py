@@ -134,6 +134,7 @@ def plain_loop(task, key, m):
   return clipped_sum(params, task.query, m.clip_norm)
 
 
+@pytest.mark.slow
 def test_a_task_equals_a_plain_loop():
   _, released = compiled(mechanism())(TASK, KEY)
   expected = plain_loop(TASK, KEY, mechanism())

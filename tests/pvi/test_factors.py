@@ -129,6 +129,7 @@ def _evidence(examples, q):
   return each @ examples.weight
 
 
+@pytest.mark.slow
 def test_optimising_the_locals_optimises_the_global():
   """2.28 and Theorem 2.2.3: at a fixed point of the visits F has no slope."""
   inputs, labels = problems.classification()

@@ -47,6 +47,7 @@ def _killed(folder, step, **options):
 
 
 @pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.slow
 def test_a_resumed_run_ends_with_the_same_bits(tmp_path, federation, server):
   spec = tiny_run.spec(5, server=server)
   options = dict(spec=spec, federation=federation)

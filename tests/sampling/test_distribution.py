@@ -68,6 +68,7 @@ PLANS = [
     [*PLANS[:5], *(pytest.param(p, marks=pytest.mark.slow) for p in PLANS[5:])],
     ids=str,
 )
+@pytest.mark.few(2)
 def test_inclusion_of_leaves_and_of_pairs(stages):
   hierarchy, p = _hierarchy(), plan.SamplingPlan(stages)
   indices, mask = _draw_tree(stages)
@@ -83,6 +84,7 @@ def test_inclusion_of_leaves_and_of_pairs(stages):
 
 @both_samplers
 @pytest.mark.parametrize("stages", PLANS[:4], ids=str)
+@pytest.mark.few(3)
 def test_subsets_are_as_likely_as_in_algorithm_1(stages, draw):
   indices, mask = _draw_tree(stages, draw)
   drawn = oracle.included(indices, mask, 18)

@@ -227,6 +227,7 @@ SIZES = dict(
 )
 
 
+@pytest.mark.slow
 def test_rows_are_fixed_distinct_and_uniform():
   hierarchy, rows = sampling.synthetic_participants(11, **SIZES)
   assert hierarchy.sizes == (400_000, 5, 2) and hierarchy.copies

@@ -241,6 +241,7 @@ _CLIPPING = {
 
 
 @pytest.mark.parametrize("name", _CLIPPING)
+@pytest.mark.few(1)
 def test_what_adapts_is_resumed_to_the_bit(name, tmp_path):
   mechanism = plan.Mechanism(
       clip_unit="participant", noise_multiplier=1.0, clip_norm=2.0,

@@ -323,6 +323,7 @@ def test_high_orders_near_where_they_are_of_use():
         amplification.Amplification((1e-3,), 1.0, (0.1,), 0.2),
     ],
 )
+@pytest.mark.few(3)
 def test_several_distances_against_quadrature(kind, direction):
   orders = (1.02, 2.0, 7.5)
   got = moments.log_moments((kind,), direction, orders)
@@ -388,6 +389,7 @@ def ours_and_theirs(p, z, steps=1):
 
 @pytest.mark.parametrize("z", [0.5, 1.0, 3.0, 30.0])
 @pytest.mark.parametrize("p", [1e-4, 0.004, 0.3])
+@pytest.mark.few(4)
 def test_agrees_with_the_library_on_the_same_orders(p, z):
   ours, theirs = ours_and_theirs(p, z)
   # Its sums are near 1: 1e-16 of that is lost, and more at high orders.
@@ -409,6 +411,7 @@ def test_agrees_with_the_library_on_the_same_orders(p, z):
 
 
 @pytest.mark.parametrize("distance", [1e-6, 1.0, 30.0])
+@pytest.mark.few(2)
 def test_two_gaussians_in_a_row_are_one_twice_as_far(distance):
   one, two = base.GaussianCurve(distance), base.GaussianCurve(2 * distance)
   both = composition.Exchanged(one, one)

@@ -112,6 +112,7 @@ UNITS = [
 
 @pytest.mark.parametrize("direction", BOTH)
 @pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.few(7)
 def test_the_divergence_on_the_line_in_high_precision(unit, direction):
   known = dataclasses.replace(
       unit, outer_distances=tuple(min(m, 1e3) for m in unit.outer_distances)
@@ -264,6 +265,7 @@ SLOW = {
 
 @pytest.mark.parametrize("direction", amplification.DIRECTIONS)
 @pytest.mark.parametrize("name", SLOW)
+@pytest.mark.few(3)
 def test_chords_are_above_and_near(name, direction):
   units = SLOW[name]()
   x = np.geomspace(1e-7, 40, 999)
