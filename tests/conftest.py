@@ -66,12 +66,10 @@ def pytest_collection_modifyitems(items):
 
   The quick run takes n cases, evenly spread.
   """
-  for (_, (most,)), cases in itertools.groupby(
-      (item for item in items if item.get_closest_marker("few")),
-      lambda item: (item.originalname, item.get_closest_marker("few").args),
-  ):
-    cases = list(cases)
-    for i, case in enumerate(cases):
+  marked = (item for item in items if item.get_closest_marker("few"))
+  for _, family in itertools.groupby(marked, lambda item: item.function):
+    for i, case in enumerate(cases := [*family]):
+      most = case.get_closest_marker("few").args[0]
       if i * most // len(cases) == (i - 1) * most // len(cases):
         case.add_marker(pytest.mark.slow)
 

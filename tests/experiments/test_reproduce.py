@@ -21,12 +21,14 @@ def test_a_finished_run_is_reported_and_not_done_again(tmp_path, monkeypatch):
   found = result["runs"][MADE]
   assert list(result["runs"]) == [MADE]
   stated = json.loads((tmp_path / MADE / "guarantee.json").read_text())
-  epsilon = stated["guarantees"]["participant"]["epsilon"]
-  assert found["epsilon"]["participant"]["epsilon"] == epsilon <= 1.5
+  assert found["epsilon"]["participant"]["epsilon"] == (
+      stated["guarantees"]["participant"]["epsilon"]
+  ) <= 1.5
   assert found["config"]["steps"] == 2 and len(found["code"]) == 1
   stored = found["accuracy"]["single"]
-  scores = evaluation.decode_scores(stored["per_task"])
-  assert scores.mean() == pytest.approx(stored["mean"])
+  assert evaluation.decode_scores(stored["per_task"]).mean() == (
+      pytest.approx(stored["mean"])
+  )
   assert result["command"] in (tmp_path / "learners.md").read_text()
   monkeypatch.setattr(training, "train", None)
   reproduce.main("learners", "smoke", str(tmp_path), only=[MADE])

@@ -84,7 +84,8 @@ def slow_if(name, *names):
 
 
 @pytest.mark.parametrize(
-    "name", [slow_if(name, "figure13_shots", "table3") for name in targets.NAMES]
+    "name",
+    [slow_if(name, "figure13_shots", "table3") for name in targets.NAMES],
 )
 def test_every_target_has_runs_that_its_commands_repeat(name):
   names = [run.name for run in runs_of(name)]

@@ -15,9 +15,6 @@ import pytest
 from tests.golden import steps
 
 FILE = pathlib.Path(__file__).with_name("steps.json")
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-
-
 RECORDED = json.loads(FILE.read_text())
 
 
@@ -38,7 +35,7 @@ def test_so_do_two_devices():
   made = subprocess.run(
       [sys.executable, "-m", "tests.golden.steps", "2", *RECORDED],
       env=os.environ | {"JAX_NUM_CPU_DEVICES": "2"},
-      cwd=ROOT, check=True, capture_output=True, text=True,
+      cwd=FILE.resolve().parents[2], check=True, capture_output=True, text=True,
   )
   for name, found in json.loads(made.stdout).items():
     check(found, name)
