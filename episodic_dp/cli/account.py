@@ -2,7 +2,7 @@
 
   episodic-dp account --config=glyphs
   episodic-dp account --config=omniglot \\
-      --config.steps=1000 --config.delta=1e-7 --format=json
+      --config.steps=1000 --delta=1e-7 --format=json
 
 The command prints one guarantee for every level of the hierarchy that has one,
 with its rate, its distance and its assumptions. For each other level it prints
@@ -68,9 +68,6 @@ def define_flags() -> None:
       "Levels whose units are the same in all of --ledger, if their trees"
       " differ.",
   )
-  flags.DEFINE_float(
-      "delta", None, "Delta for --ledger, instead of the statements' delta."
-  )
   flags.DEFINE_integer(
       "group", 1, "Number of units that are added or removed together.", 1
   )
@@ -83,8 +80,10 @@ def main(values: flags.FlagValues) -> None:
         "give --config=NAME for the cost of a config, or --ledger=DIR,DIR for"
         " the cost of several runs together"
     )
-  of_config = ("sweep", "out", "statement", "data_dir")
-  for name in of_config if values.ledger else ("delta", "same_level"):
+  for name in (
+      ("sweep", "out", "statement", "data_dir")
+      if values.ledger else ("same_level",)
+  ):
     if values[name].present:
       app.fail(
           f"--{name} goes {'with' if values.config else 'without'} --ledger:"

@@ -4,7 +4,7 @@
   episodic-dp calibrate --config=glyphs --epsilon=1 --level=drawing \\
       --solve=steps
   episodic-dp calibrate --config=omniglot --epsilon=0.5 \\
-      --config.delta=1e-7 --solve=tasks --format=json
+      --delta=1e-7 --solve=tasks --format=json
 
 The command changes one number of the config. It prints the least noise, or the
 most steps or tasks per step, for which the guarantee of a level is within

@@ -19,7 +19,7 @@ _FIELD = "config.FIELD"  # The flag that takes --config.steps=3 as steps=3.
 def define_config(
     *, required: bool = True, names: Sequence[str] = presets.NAMES
 ) -> None:
-  """Define --config, a preset or a file, and --config.FIELD.
+  """Define --config, a preset or a file, --config.FIELD and --delta.
 
   Args:
     required: whether the command needs it.
@@ -38,11 +38,15 @@ def define_config(
       "Value of a field, as in --config.seed=1; episodic-dp train --help lists"
       " all fields.",
   )
+  flags.DEFINE_float(
+      "delta", None, "Delta, instead of the config's or the statements' delta."
+  )
 
 
 def fields(values: flags.FlagValues) -> list[str]:
   """Return the fields that were set, such as "steps=3"."""
-  return list(values[_FIELD].value or ())
+  delta = [] if values.delta is None else [f"delta={values.delta}"]
+  return [*(values[_FIELD].value or ()), *delta]
 
 
 def run_config(values: flags.FlagValues) -> RunConfig:

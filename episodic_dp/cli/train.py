@@ -45,9 +45,8 @@ keys. episodic-dp compare prints their mean. The mean costs the epsilon of all
 runs together, which episodic-dp account --ledger prints.
 
 --epsilon=2 computes the noise with which all steps together spend epsilon 2 for
---config.privacy_unit (by default the primary level) at --config.delta (by
-default the largest power of ten below 1 / (10 N), for N units), and trains with
-it.
+--config.privacy_unit (by default the primary level) at --delta (by default the
+largest power of ten below 1 / (10 N), for N units), and trains with it.
 
 --export=MODEL also writes the trained model to a new folder, as episodic-dp
 export does for the last checkpoint.
