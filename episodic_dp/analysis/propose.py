@@ -71,8 +71,8 @@ _AT_ONCE = 64  # Tasks of a step of the warm start.
 _TASK_TIMES = (1 / 4, 1 / 2, 2, 4)  # Of the tasks a step of the config.
 _QUERY_TIMES = (4, 2)  # Of its queries.
 _CLIP_TIMES = (1, 1 / 4, 1 / 16)  # Of its clip norm.
-# The config itself is kept unless its score is below this share of the best,
-# and more queries are tried only where this share of tasks has as many images.
+# The config itself is kept unless its score is below this share of the best and
+# a whole step less, and more queries are tried only where this share of tasks has as many images.
 _CLOSE = 0.8
 
 Signal = tuple[float, float, int]  # |E v|^2, E|v|^2 and d.
@@ -357,7 +357,7 @@ def make_rows(
 def choose(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
   """Return the first row that is near the best."""
   scores = [row["effective_steps"] for row in rows]
-  near = [score >= _CLOSE * max(scores) for score in scores]
+  near = [s >= min(_CLOSE * max(scores), max(scores) - 1) for s in scores]
   return rows[near.index(True)]
 
 

@@ -58,7 +58,10 @@ def test_the_first_row_is_the_config_and_others_have_the_best_option(rows):
 
 
 @pytest.mark.parametrize(
-    "scores, chosen", [([9, 8, 10], 0), ([3, 9, 10], 1), ([3, 4, 10], 2)]
+    "scores, chosen",
+    [
+        ([9, 8, 10], 0), ([3, 9, 10], 1), ([3, 4, 10], 2), ([0, 0.1, 0.9], 0)
+    ],
 )
 def test_the_config_is_kept_unless_another_is_clearly_better(scores, chosen):
   rows = [{"effective_steps": score} for score in scores]
