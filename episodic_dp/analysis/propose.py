@@ -71,8 +71,9 @@ _AT_ONCE = 64  # Tasks of a step of the warm start.
 _TASK_TIMES = (1 / 4, 1 / 2, 2, 4)  # Of the tasks a step of the config.
 _QUERY_TIMES = (4, 2)  # Of its queries.
 _CLIP_TIMES = (1, 1 / 4, 1 / 16)  # Of its clip norm.
-# The config itself is kept unless its score is below this share of the best and
-# a whole step less, and more queries are tried only where this share of tasks has as many images.
+# The config itself is kept unless its score is below this share of the best, by
+# a step at least; more queries are tried only where this share of tasks has as
+# many images.
 _CLOSE = 0.8
 
 Signal = tuple[float, float, int]  # |E v|^2, E|v|^2 and d.
