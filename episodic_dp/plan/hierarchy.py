@@ -368,8 +368,8 @@ class Hierarchy:
     for k, found in enumerate(names):
       parents = self.parents(k)
       kept[k + 1] &= kept[k][parents]
-      held = np.bincount(parents[kept[k + 1]], minlength=kept[k].size)
-      offsets.append(_offsets(held[kept[k]]))
+      children = np.bincount(parents[kept[k + 1]], minlength=kept[k].size)
+      offsets.append(_offsets(children[kept[k]]))
       if found is not None:
         names[k] = found[kept[k + 1]]
     rows = self.leaf_rows
