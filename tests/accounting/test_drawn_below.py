@@ -37,9 +37,10 @@ def users(count, examples):
     "rates,z,user",
     [
         ((0.01, 0.05), 10.0, 0.5348),
-        pytest.param((1.0, 0.01), 30.0, 3.522, marks=pytest.mark.slow),
+        ((1.0, 0.01), 30.0, 3.522),
     ],
 )
+@pytest.mark.slow
 def test_users_of_example_level_training(rates, z, user):
   """Infinite when a user counted as all of his examples."""
   r = release(users(1000, 100), *map(plan.Poisson, rates), z=z)

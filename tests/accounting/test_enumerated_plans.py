@@ -114,6 +114,7 @@ def check_plan(seed, number):
 
 
 @pytest.mark.parametrize("first", range(0, QUICK, 15))
+@pytest.mark.few(3)
 def test_the_truth_lies_under_the_bound(first):
   for number in range(first, first + 15):
     check_plan(SEED, number)

@@ -55,6 +55,7 @@ def test_runs_of_a_folder_are_attacked_side_by_side(results):
   assert plain["participants"]["auc"] == private["participants"]["auc"]
 
 
+@pytest.mark.slow
 def test_members_are_those_of_the_training_data(runs, monkeypatch):
   loaded = tiny_runs.splits()
   known = {image.tobytes() for image in loaded.train.images}

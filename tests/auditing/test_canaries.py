@@ -69,6 +69,7 @@ def test_a_ragged_tree_becomes_a_regular_one_of_the_unit_drawn_most():
   assert found <= among
 
 
+@pytest.mark.slow
 def test_the_law_of_one_record_is_counted():
   release, level = CASES["three stages"].parts
   law = attack.count_law(canaries.worst_case(release, level))

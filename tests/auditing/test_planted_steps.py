@@ -139,6 +139,7 @@ def test_a_percentile_of_raw_norms_with_the_claim_of_a_fixed_norm(
 # Keys -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_one_noise_for_all_steps(audit, sound, monkeypatch):
   """It is gone from the difference of two steps."""
   of_step = keys.step_key

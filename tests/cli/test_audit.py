@@ -53,6 +53,7 @@ def test_measured_is_below_claimed_for_a_small_audit(make_config):
   assert row["attacked"].startswith("task (3): Poisson(0.05)")
 
 
+@pytest.mark.slow
 def test_a_claim_that_is_too_small_ends_with_status_1(
     attack, monkeypatch, tmp_path
 ):

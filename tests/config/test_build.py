@@ -52,6 +52,7 @@ def test_the_run_is_that_of_the_config(splits):
     build.build(_config("participants=41,size=16"), splits=splits)
 
 
+@pytest.mark.slow
 def test_stated_counts_of_copies_are_checked(splits):
   hierarchy, rows = sampling.synthetic_participants(
       0, participants=50, classes=4, examples_per_class=5, way=2, per_class=2

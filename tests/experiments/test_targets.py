@@ -119,7 +119,9 @@ def test_stored_results_are_drawn(name):
     "name,level,epsilons",
     [
         ("learners", "participant", {1.5}),
-        ("table3", "participant", {0.5, 6.1, 9.0}),
+        pytest.param(
+            "table3", "participant", {0.5, 6.1, 9.0}, marks=pytest.mark.slow
+        ),
         pytest.param(
             "mnist_writers", "writer", {1, 2, 4, 8}, marks=pytest.mark.slow
         ),

@@ -88,6 +88,7 @@ def same_bits(left, right):
   )
 
 
+@pytest.mark.slow
 def test_steps_of_one_chunk_give_the_same_bits(quick_run, tmp_path):
   """A fixed number of tasks, from a mapped file."""
   run = quick_run(stage=plan.FixedSize(5))

@@ -79,6 +79,7 @@ def test_a_visit_takes_the_steps_of_the_private_step(federation, begun, after):
     assert np.abs(expected.linear["weights"]).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_clients_draw_noise_and_batches_of_their_own(after):
   """Clients 2 and 3 hold the same examples and have the same release."""
   naturals = [after[0].factor(m) for m in (2, 3)]

@@ -112,7 +112,7 @@ _OTHERS = {
 
 @pytest.mark.parametrize("name", _OTHERS)
 @pytest.mark.parametrize("mode", ["same", "auto"])
-@pytest.mark.few(5)
+@pytest.mark.few(3)
 def test_another_run_is_refused_whatever_is_asked(run, name, mode):
   match = "learner, optimizer or first parameters"
   match = name if name in ("another data", "another release") else match
