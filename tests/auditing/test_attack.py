@@ -35,6 +35,7 @@ def parts(**mechanism):
 
 
 @pytest.mark.optimized  # A step inside another program, as users compile it.
+@pytest.mark.slow
 def test_every_run_is_what_its_key_gives_alone():
   step, initial = parts()
   keys = jax.random.split(jax.random.key(3), 1000)

@@ -230,6 +230,7 @@ def test_every_learner_that_meta_learns_is_compared():
   }
 
 
+@pytest.mark.slow
 def test_cells_of_table_3_are_those_of_the_paper_with_means_of_keys():
   runs = runs_of("table3")
   cells = {

@@ -124,6 +124,7 @@ def test_they_mix_examples_where_they_say_so(name, norm):
   assert model.mixes_examples == (norm == "batch")
 
 
+@pytest.mark.slow
 def test_sizes_are_those_of_the_literature():
   def count(model):
     shapes = jax.eval_shape(model.init, jax.random.key(0))

@@ -161,6 +161,7 @@ def test_a_step_whose_images_cannot_be_read_can_be_taken_again(watched):
   assert int(step(state)[0].step) == 3
 
 
+@pytest.mark.slow
 def test_compiling_takes_no_step(quick_run):
   run = on_host(quick_run(stage=plan.FixedSize(5)))
   step, state = run.step(ADAM), run.init(ADAM)

@@ -124,6 +124,7 @@ def test_poisson_counts_do_not_recompile(quick_run):
   assert step._update._cache_size() == 1
 
 
+@pytest.mark.slow
 def test_clip_norm_and_noise_are_arguments_of_one_program(make_run):
   texts, moved = set(), []
   for norm, multiplier in ((1e9, 1e-12), (0.25, 1.0), (1e-3, 1e-9)):

@@ -183,6 +183,7 @@ def test_a_visit_that_ends_in_nan_changes_nothing():
   assert not np.allclose(moved.precision["weights"], old.precision["weights"])
 
 
+@pytest.mark.slow
 def test_asynchronous_clients_work_on_what_they_were_sent():
   inputs, labels = problems.classification()
   parts = problems.partition(len(labels), 3, np.random.default_rng(0))

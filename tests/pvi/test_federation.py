@@ -86,6 +86,7 @@ def test_clients_draw_noise_and_batches_of_their_own(after):
   assert np.abs(problems.flat(gaussian.quotient(*naturals))).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_who_does_not_answer_keeps_its_state(federation, begun, after):
   group, place = _place(federation, 1)
   before, now = begun[1][group], after[1][group]

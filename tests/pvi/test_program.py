@@ -67,6 +67,7 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path, federation, server):
   assert problems.least(whole.posterior.natural.precision) > 0
 
 
+@pytest.mark.slow
 def test_a_fork_pays_for_rounds_that_may_have_been_released(
     tmp_path, federation
 ):

@@ -99,6 +99,7 @@ def test_every_order_of_all_is_equally_likely(draw):
   frequencies.check_rows(indices, 24)
 
 
+@pytest.mark.slow
 def test_order_is_uniform_given_the_subset_at_every_stage():
   indices, _ = _draw_tree((F(2), F(2), F(2)))
   character = _hierarchy().parents(2)[indices[..., 0]]
@@ -199,6 +200,7 @@ def test_short_units_are_taken_whole():
     assert not indices[~mask].any()
 
 
+@pytest.mark.slow
 def test_leaf_rows_are_rows_of_the_data():
   """Labels in scrambled order: what is drawn from a unit carries its label."""
   rng = np.random.default_rng(0)
@@ -251,6 +253,7 @@ def test_largest_leaf_numbers():
   assert indices.max() > 2**30
 
 
+@pytest.mark.slow
 def test_cost_forgets_the_number_of_participants():
   """Compiled operations and bytes, for 10^8 and 10^4 participants."""
   p = plan.SamplingPlan((F(1600), F(5), F(2)))
