@@ -205,7 +205,7 @@ FOUND = [
 
 
 @pytest.mark.parametrize("sizes,stages,clip,z,options", FOUND)
-@pytest.mark.few(5)
+@pytest.mark.few(3)
 def test_what_was_found_is_a_bound_now(sizes, stages, clip, z, options):
   levels = LEVELS[: len(sizes)]
   release = plan.Release(

@@ -164,7 +164,7 @@ def test_other_data_is_no_ledger(data):
         ("record", {"group": 2}),
     ],
 )
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_order_is_nothing_and_a_run_more_never_costs_less(level, asked):
   def epsilon(runs):
     found = accounting.Ledger()

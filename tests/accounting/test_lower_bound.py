@@ -52,7 +52,7 @@ def coarse(monkeypatch):
 @pytest.mark.usefixtures("coarse")
 @pytest.mark.parametrize("neighbours", ["add-or-remove", "replace-one"])
 @pytest.mark.parametrize("name", PLANS)
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 def test_it_is_at_most_the_guarantee(name, neighbours):
   release = release_of(*PLANS[name])
   asked = dict(steps=30, neighbours=neighbours)

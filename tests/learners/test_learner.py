@@ -174,7 +174,7 @@ def test_classes_of_unequal_size_have_their_own_means():
 
 @pytest.mark.parametrize("shot", [1, 2])
 @pytest.mark.parametrize("head", [learners.ProtoNet, learners.RidgeHead])
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_images_in_turn_as_support_are_as_many_tasks(head, shot):
   n, model, rng = shot + 2, tiny.model(out=5), np.random.default_rng(0)
   images = rng.random((tiny.WAY, n, *tiny.SHAPE)).astype(np.float32)

@@ -100,6 +100,7 @@ def test_every_switch_is_the_plain_loop(switches):
   tiny.assert_gradient(lambda p: learner.loss(p, episode), reference, params)
 
 
+@pytest.mark.slow
 def test_all_switches_begin_as_plain_maml_with_norms_that_stay():
   """And what they add to the parameters is what is announced."""
   learner = learners.MAML(

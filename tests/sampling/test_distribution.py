@@ -137,6 +137,7 @@ def test_steps_are_independent():
 
 
 @both_samplers
+@pytest.mark.few(1)
 def test_empty_and_short_units(draw):
   tree = [[0, 1, 5], [], [3]]
   stages = (F(2), P(0.5), F(2))

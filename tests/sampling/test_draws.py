@@ -65,6 +65,7 @@ def _shuffle(targets, n):
 
 @pytest.mark.parametrize("way", ["_compare", "_sort"])
 @pytest.mark.parametrize("slots", [1, 2, 7, 100])
+@pytest.mark.few(3)
 def test_equals_a_sequential_shuffle(way, slots, monkeypatch):
   monkeypatch.setattr(
       draws, "_MAX_COMPARED", slots if way == "_compare" else slots - 1
@@ -200,6 +201,7 @@ def test_uniform_numbers_are_those_of_the_jax_sampler():
     "slots,children",
     [(1, 1), (4, 4), (4, 9), (4, 2), (4, 0), (5, 40), (40, 40), (40, 13)],
 )
+@pytest.mark.few(3)
 def test_orders_are_those_of_a_sequential_shuffle(slots, children):
   """Compare with the shuffle of the sampler without JAX."""
   families, take = 50, min(children, slots)
