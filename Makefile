@@ -2,7 +2,7 @@
 ## make env         creates .venv: what requirements.lock pins, the package in place
 ## make train       the same, then the main job on built-in data; WORKDIR=DIR
 ## make lint        ruff, import-linter and mypy
-## make test        lint, then the tests: 5 to 7 minutes on two cores, .venv included
+## make test        lint, then the quick tests: about 4 minutes on two cores
 ## make test-newest make test on Python 3.12 with the newest JAX, in .venv-3.12
 ## make test-slow   the checks that take minutes, then make test-newest
 ## make lock        renews requirements.lock and requirements/*.lock from setup.py
