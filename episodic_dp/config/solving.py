@@ -127,7 +127,9 @@ def filled(config: RunConfig) -> float:
   It follows from the numbers of examples of each person, which are public.
   """
   tree, plan = config.release.hierarchy, config.release.plan
-  if not plan.allow_short_units or tree.depth != 3 or tree.sizes is not None:
+  if plan.episode is None or not (
+      plan.allow_short_units and tree.depth == 3 and tree.sizes is None
+  ):
     return 1.0
   episode = plan.task_form
   enough = tree.child_counts(2) >= episode.shot + episode.query

@@ -165,7 +165,10 @@ def test_tasks_that_lack_examples_are_counted_as_by_enumeration():
       for held in sizes
   ]
   assert solving.filled(config) == pytest.approx(np.mean(able))
-  assert solving.filled(CONFIG) == 1
+  assert solving.filled(CONFIG) == 1 == solving.filled(config.with_changes({
+      "episode": None, "learner.name": "supervised",
+      "mechanism.clip_unit": "drawing",
+  }))
 
 
 @pytest.mark.parametrize("drawings, query", [(9, 8), (8, 4), (4, None)])
