@@ -31,8 +31,7 @@ help:
 
 # The stamp is renewed when a dependency changes. The lock holds all packages,
 # including those that build this one. uv installs them fast. It does not read pip's
-# settings, so pip installs them if uv cannot find them. All cores write byte code;
-# files that this Python cannot compile are skipped.
+# settings, so pip installs them if uv cannot find them.
 PINNED = --no-deps --require-hashes -r
 define install
 $(BIN)/uv pip install -q --python $(BIN)/python $(PINNED) $(1) || \
@@ -45,8 +44,7 @@ $(VENV)/.installed: requirements.lock setup.py pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q $(PINNED) requirements/uv.lock
 	$(call install,requirements.lock)
-	$(BIN)/python -m pip install -q --no-compile --no-deps --no-build-isolation -e .
-	@$(BIN)/python -m compileall -q -j 0 -x '/tests?/' $(VENV)/lib > /dev/null 2>&1 || true
+	$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $@
 
 # The packages that build the site and the package, in the same environment.
@@ -83,13 +81,11 @@ lint: env
 unexport PYTHONDONTWRITEBYTECODE
 
 # The tests of a file share compiled programs, so each file is run by one process.
-# The types are checked at the same time, which keeps both cores busy.
+# The code is checked at the same time, which keeps both cores busy.
 test: env
-	$(BIN)/ruff check .
-	$(BIN)/lint-imports
-	@$(BIN)/mypy & types=$$!; \
+	@$(MAKE) --no-print-directory lint & checks=$$!; \
 	  $(BIN)/python -m pytest -n 2 --dist loadfile; tests=$$?; \
-	  wait $$types && exit $$tests
+	  wait $$checks && exit $$tests
 
 # The first of these that starts and can make environments is used.
 PYTHONS_312 = python3.12 $${PYENV_ROOT:-$$HOME/.pyenv}/versions/3.12.*/bin/python

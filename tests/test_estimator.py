@@ -45,6 +45,7 @@ def test_epsilon_is_spent_for_a_person(fitted):
   assert found.delta < 1 / (10 * len(set(people))) <= 10 * found.delta
 
 
+@pytest.mark.few(1)
 def test_adapts_to_classes_of_any_name_and_number(fitted):
   model, (features, labels, _) = fitted
   names = np.array(["a", "b", "c", "d"])[labels]
@@ -53,6 +54,7 @@ def test_adapts_to_classes_of_any_name_and_number(fitted):
   assert model.score(features[40:], names[40:]) > 0.9  # Far apart.
 
 
+@pytest.mark.few(1)
 def test_a_saved_model_predicts_the_same_and_is_verified(fitted, tmp_path):
   model, (features, labels, _) = fitted
   model.save(tmp_path / "model")

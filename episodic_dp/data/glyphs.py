@@ -282,10 +282,11 @@ def _ink(
   """
   centres = (np.arange(size, dtype=np.float32) + 0.5) * (2 / size) - 1
   spread = 1 / (2 * sigma**2)
-  gauss = jnp.exp(
-      -((points[..., None] - centres) ** 2) * spread[:, None, None, None]
+  # Each coordinate by itself: together they take 2.5 times as long.
+  across, down = (
+      jnp.exp(-((points[..., i, None] - centres) ** 2) * spread[:, None, None])
+      for i in (0, 1)
   )
-  across, down = gauss[:, :, 0], gauss[:, :, 1]
   down = down * (lengths / (sigma[:, None] * np.sqrt(2 * np.pi)))[..., None]
   field = jnp.einsum("dpy,dpx->dyx", down, across)
   edge = jnp.clip((field - 0.25) / 0.5, 0.0, 1.0)

@@ -47,6 +47,7 @@ def _two(stage):
   )
 
 
+@pytest.mark.slow
 def test_the_printed_theorem_claims_too_little_for_fixed_sizes():
   """If one of two is removed, the other takes its place."""
   audit, score = _two(plan.FixedSize(1)), planted.shift_score(2.0, 0.5, Z)

@@ -104,7 +104,11 @@ def test_every_target_has_runs_that_its_commands_repeat(name):
 
 
 @pytest.mark.parametrize(
-    "name", [slow_if(name, "figure7", "figure11") for name in STORED]
+    "name",
+    [
+        slow_if(name, "figure6c", "figure7", "figure9", "figure11")
+        for name in STORED
+    ],
 )
 def test_stored_results_are_drawn(name):
   stored = STORED[name]

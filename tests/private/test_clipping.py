@@ -370,6 +370,7 @@ def test_the_window_is_a_plain_replay_and_never_rises():
   assert rises > 3 and changes > 3
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quickly_compiled")
 def test_a_window_in_a_step_holds_the_norms_of_its_tasks(make_run):
   """Data on the host, in blocks; neither a norm nor C is a public metric."""

@@ -134,7 +134,6 @@ def plain_loop(task, key, m):
   return clipped_sum(params, task.query, m.clip_norm)
 
 
-@pytest.mark.slow
 def test_a_task_equals_a_plain_loop():
   _, released = compiled(mechanism())(TASK, KEY)
   expected = plain_loop(TASK, KEY, mechanism())
@@ -225,6 +224,7 @@ def make_step(m, by, data=DATA, p=PLAN):
   )
 
 
+@pytest.mark.slow
 def test_a_step_equals_the_loop_over_its_tasks():
   """With the step's own keys; divided by the expected number of queries."""
   m = mechanism()

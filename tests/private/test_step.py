@@ -31,14 +31,11 @@ def plain_training(run, optimizer, state, steps):
   """Non-private MAML by hand: the mean gradient of the same tasks."""
   params, opt_state = state.params, state.opt_state
   expected = plan.tasks_per_step(run.dataset.hierarchy, run.plan)
+  of_task = jax.jit(jax.grad(run.learner.loss))
   for step in range(steps):
     tasks = task_sums.drawn(state.key, run.dataset, run.plan, step)
-
-    def total(params, tasks=tasks):
-      losses = [run.learner.loss(params, task) for task in tasks.values()]
-      return sum(losses) / expected
-
-    gradient = jax.jit(jax.grad(total))(params)
+    gradients = [of_task(params, task) for task in tasks.values()]
+    gradient = jax.tree.map(lambda *g: sum(g) / expected, *gradients)
     updates, opt_state = optimizer.update(gradient, opt_state, params)
     params = optax.apply_updates(params, updates)
   return params

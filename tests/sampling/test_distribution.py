@@ -347,6 +347,7 @@ def test_counts_are_binomial():
   frequencies.check_binomial(mask.sum(axis=1), 300, 0.1)
 
 
+@pytest.mark.slow
 def test_order_within_a_step_is_uniform():
   indices, mask = _pass_steps(6, 2, np.arange(20_000))
   three = indices[mask.sum(axis=1) == 3][:, :3]
