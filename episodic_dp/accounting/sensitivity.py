@@ -189,6 +189,7 @@ def copied(
             kind,
             distance=1 / z,
             outer=tuple((w, m / z) for w, m in zip(shares, row.others)),
+            counted=True,
             number=row.number,
             instead=row.instead,
         ),

@@ -120,6 +120,11 @@ def test_the_truth_lies_under_the_bound(first):
     check_plan(SEED, number)
 
 
+@pytest.mark.parametrize("seed,number", [(3560718079, 1704), (986453043, 8248)])
+def test_one_clip_unit_that_is_certain_is_counted_where_it_recurs(seed, number):
+  check_plan(seed, number)
+
+
 def test_a_rule_that_is_left_out_shows(monkeypatch):
   monkeypatch.setattr(release_lib, "_check_regrouping", lambda r, k: None)
   with pytest.raises(AssertionError, match="plan 1359 of seed"):

@@ -53,7 +53,6 @@ _MAX_PARENTS, _MAX_OCCURRENCES = 96, 192
 _MISPLACED = 2.0**-44
 
 Once = amplification.Amplification | random_count.RandomCount
-_ONE = counts_lib.constant(1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,15 +65,17 @@ class Recurrence:
       record, independently of the other places; 1 if it surely does.
     rate: p, the record's own rate given that its parent is sampled.
     distance: change of the sum by one occurrence, in noise standard deviations;
-      by one clip unit of it if `number` is given.
+      by one clip unit of it if `counted`.
     drawn_of: None if all places are sampled; (n, N) if the step samples n of N
       primary units without replacement, and `places` of the N hold the record.
     outer: pairs (share, distance). If no place samples the parent: the
       probability that the path to one place breaks at a stage, and the change
       of the sum by that; the shares add up to 1. Empty if J is revealed.
-    number: number of clip units of an occurrence.
-    instead: number of clip units of the replacing unit; then the distances of
-      `outer` do not include either.
+    counted: whether the clip units of an occurrence are counted; then the
+      distances of `outer` include neither `number` nor `instead`, even if one
+      clip unit is certain.
+    number: number of clip units of an occurrence, if `counted`.
+    instead: number of clip units of the replacing unit, if `counted`.
     raised_by: probability that is moved to the largest J.
   """
 
@@ -84,6 +85,7 @@ class Recurrence:
   distance: float
   drawn_of: tuple[int, int] | None = None
   outer: tuple[tuple[float, float], ...] = ()
+  counted: bool = False
   number: counts_lib.Counts = counts_lib.constant(1)
   instead: counts_lib.Counts = counts_lib.constant(0)
   raised_by: float = 0.0
@@ -154,7 +156,8 @@ class Recurrence:
             1 if alone else group * most * (1 + replaced)
         ),
         outer=(),
-        number=_ONE,
+        counted=False,
+        number=counts_lib.constant(1),
         instead=counts_lib.constant(0),
     )
 
@@ -179,7 +182,7 @@ class Recurrence:
         b / a if a else 0.0 for a, b in zip(left[:0:-1], left[-2::-1])
     )
     outer = tuple(distance for _, distance in pairs)
-    if self.number == _ONE:
+    if not self.counted:
       return chance, amplification.Amplification(
           rates, self.rate, outer, self.least_distance
       )
@@ -211,7 +214,7 @@ class Recurrence:
     bound = weight * amplification.hockey_stick(log_alpha, farthest)
     chance, tree = self.once
     value = chance * tree.divergence(log_alpha, direction)
-    if self.rate == 1 and self.number == _ONE:
+    if self.rate == 1 and not self.counted:
       for j, chance in several(self):
         value += chance * amplification.hockey_stick(
             log_alpha, j * self.least_distance
@@ -248,7 +251,7 @@ def several(
 
 def occurrences(kind: Recurrence, j: int) -> counts_lib.Counts:
   """Compute the number of clip units that differ, given J = j."""
-  if kind.number == _ONE:
+  if not kind.counted:
     return counts_lib.binomial(j, kind.rate)
   # The replacing unit is assumed to be known, and as large as possible.
   one = kind.number._replace(values=kind.number.values + kind.instead.most)
