@@ -117,6 +117,8 @@ class Learner:
     metric_scale: scale of the squared distances of protonet.
     rotate_support: whether all images of a training task take turns as the
       support set, for protonet and ridge.
+    average_flips: whether the embedding of an image is the mean over it and its
+      mirror image, but in training with rotate_support, for protonet and ridge.
   """
 
   name: Literal[
@@ -132,6 +134,7 @@ class Learner:
   ridge_scale: float = 10.0
   metric_scale: float = 1.0
   rotate_support: bool = False
+  average_flips: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -185,21 +188,13 @@ class Augmentation:
   """Random changes of a training image [H, W, C].
 
   Attributes:
-    shift: largest shift along each axis in pixels; shifts are uniform and the
-      border is repeated.
     flip: whether an image is mirrored left to right with probability 1/2.
     multiplicity: number of augmented copies of a task, whose gradients are
       averaged before clipping; the time of a step is proportional to it.
   """
 
-  shift: Whole = 0
   flip: bool = False
   multiplicity: Count = 1
-
-  @property
-  def changes(self) -> bool:
-    """Return whether any image is changed."""
-    return bool(self.shift or self.flip)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

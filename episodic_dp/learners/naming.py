@@ -35,7 +35,11 @@ def make_learner(
   if learner.name == options.SUPERVISED:
     return learner_lib.Supervised(model)
   # Closed forms separate classes, so they refuse regression.
-  closed: dict[str, Any] = dict(way=way, rotate_support=learner.rotate_support)
+  closed: dict[str, Any] = dict(
+      way=way,
+      rotate_support=learner.rotate_support,
+      average_flips=learner.average_flips,
+  )
   if learner.name == "protonet":
     return heads.ProtoNet(model, **closed, scale=learner.metric_scale)
   if learner.name == "ridge":

@@ -10,14 +10,12 @@ augmentation multiplicity).
 """
 
 from collections.abc import Callable
-import functools
 from typing import Any, NamedTuple
 
 from flax import linen as nn
 from flax import nnx
 import haiku as hk
 import jax
-from jax import lax
 import jax.numpy as jnp
 import numpy as np
 
@@ -307,22 +305,6 @@ def _carried(who: str, what: str) -> plan.UnsoundPlanError:
 # Augmentation -----------------------------------------------------------------
 
 
-def augment(
-    augmentation: options.Augmentation, key: jax.Array, image: jax.Array
-) -> jax.Array:
-  """Return an image [H, W, C] with random changes, of the same dtype."""
-  shift_key, flip_key = jax.random.split(key)
-  if augmentation.shift:
-    margin = ((augmentation.shift, augmentation.shift),) * 2 + ((0, 0),)
-    starts = jax.random.randint(shift_key, (2,), 0, 2 * augmentation.shift + 1)
-    image = lax.dynamic_slice(
-        jnp.pad(image, margin, "edge"), (*starts, 0), image.shape
-    )
-  if augmentation.flip:
-    image = jnp.where(jax.random.bernoulli(flip_key), image[:, ::-1], image)
-  return image
-
-
 def augmented(
     model: Model, augmentation: options.Augmentation
 ) -> Model:
@@ -335,12 +317,12 @@ def augmented(
   Raises:
     ValueError: its examples are not images.
   """
-  if not augmentation.changes:
+  if not augmentation.flip:
     return model
   shape = model.input_shape
   if shape is not None and len(shape) != 3:
     raise ValueError(
-        f"augmentation moves and mirrors images, but an example has the shape"
+        f"augmentation mirrors images, but an example has the shape"
         f" {shape}: leave it out"
     )
 
@@ -348,8 +330,8 @@ def augmented(
       params: Params, images: jax.Array, key: jax.Array
   ) -> jax.Array:
     own, inner = jax.random.fold_in(key, 0), jax.random.fold_in(key, 1)
-    keys = jax.random.split(own, images.shape[0])
-    images = jax.vmap(functools.partial(augment, augmentation))(keys, images)
+    mirrored = jax.random.bernoulli(own, shape=(len(images), 1, 1, 1))
+    images = jnp.where(mirrored, images[:, :, ::-1], images)
     if model.random is None:
       return model.apply(params, images)
     return model.random(params, images, inner)
