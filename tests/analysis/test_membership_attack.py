@@ -199,6 +199,7 @@ def test_more_held_out_participants_are_the_same_and_others():
   assert membership.with_held_out(other, 9) is other
 
 
+@pytest.mark.slow
 def test_the_files_are_for_their_owner_alone(results, tmp_path):
   path = membership.write(results, tmp_path, "the command")
   made = sorted(p.name for p in tmp_path.iterdir())

@@ -59,6 +59,7 @@ def test_every_run_is_what_its_key_gives_alone():
   assert abs(between) < 0.15 and len(np.unique(sums[:, 0, 0])) == 1000
 
 
+@pytest.mark.slow
 def test_clip_norms_tell_the_noised_counts():
   step, initial = parts(
       clipping="private_quantile", clip_quantile=0.5, clip_rate=0.2,

@@ -314,6 +314,7 @@ def test_every_unit_is_in_one_step_of_each_pass(units, steps):
     assert (passes[0] != other).any()
 
 
+@pytest.mark.slow
 def test_many_chunks_make_one_uniform_pass(monkeypatch):
   """Three chunks of units, the last one not full."""
   size, steps = 1 << 12, 10
