@@ -3,22 +3,22 @@
   python -m experiments.reproduce --target=learners --scale=cpu \\
       --workdir=DIR --data_dir=DATA
 
-Targets: table3 (DP-MAML's Table 3, every cell), learners (every learner,
-private and not, at one budget), mnist_writers (the price of privacy for 539
-people, at several budgets). Training figures of [M], DP-MAML:
-figure4 (gradient norms), figure6a, figure6b, figure6c and figure10 (accuracy
-over clipping, noise and tasks a step), figure7, figure9 and figure11 (epochs,
-losses and budgets of three trainings), figure13_shots (sample level) and
-figure13_starts (five initialisations); in one --workdir they share runs of
-equal settings. On built-in data, each in minutes on two cores at --scale=cpu:
-glyphs (the run of `make train`) and sinusoid (regression, the smallest
-example), each with and without privacy. pvi_adult (private partitioned
-variational inference on UCI Adult, three splits and budgets). stages (training
-in two and three stages, every level with its guarantee). Without training:
-table4 (the time of a task, private and not), figure12 (delta over the number of
-tasks), amplification (the theorem on sampling in stages, as printed and as
-corrected) and audited_plans (measured and claimed epsilon). --help lists all
-names.
+Targets: table3 (DP-MAML's Table 3, every cell), frontier (what each of its
+settings brings), learners (every learner, private and not, at one budget),
+mnist_writers (the price of privacy for 539 people, at several budgets).
+Training figures of [M], DP-MAML: figure4 (gradient norms), figure6a, figure6b,
+figure6c and figure10 (accuracy over clipping, noise and tasks a step), figure7,
+figure9 and figure11 (epochs, losses and budgets of three trainings),
+figure13_shots (sample level) and figure13_starts (five initialisations); in one
+--workdir they share runs of equal settings. On built-in data, each in minutes
+on two cores at --scale=cpu: glyphs (the run of `make train`) and sinusoid
+(regression, the smallest example), each with and without privacy. pvi_adult
+(private partitioned variational inference on UCI Adult, three splits and
+budgets). stages (training in two and three stages, every level with its
+guarantee). Without training: table4 (the time of a task, private and not),
+figure12 (delta over the number of tasks), amplification (the theorem on
+sampling in stages, as printed and as corrected) and audited_plans (measured and
+claimed epsilon). --help lists all names.
 
 Scales: smoke (built-in data, seconds, learns nothing), cpu (narrow networks,
 an hour or so on two cores) and full (the papers' size, for an accelerator).

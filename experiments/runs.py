@@ -67,6 +67,7 @@ class Run:
     program: the command of `episodic-dp` that does the same.
     shots: numbers of test images of a class, in addition to its config's.
     controls: whether an ensemble of untrained networks is tested too.
+    on_validation: whether it is measured on the classes for validation.
   """
 
   name: str
@@ -77,6 +78,7 @@ class Run:
   program: str = "train"
   shots: Sequence[int] = ()
   controls: bool = False
+  on_validation: bool = False
 
   def load(self) -> ml_collections.ConfigDict:
     """Return the config, as the command line would read it."""
@@ -202,6 +204,8 @@ def finish(
   config = RunConfig.parse(run.load(), data_dir=data_dir)
   with phases.phase("reading the data", at_once=True):
     spec, splits = shared.build(config, **where)
+  if run.on_validation:
+    splits = dataclasses.replace(splits, test=splits.validation)
   resumed = (workdir / workdir_lib.CONFIG).exists()
   cpu = time.process_time()
   result = training.train(spec, workdir)

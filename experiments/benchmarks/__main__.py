@@ -59,7 +59,7 @@ BENCHMARKS = {
     ),
     "meta_step": Benchmark(
         "steps.meta_step",
-        "the meta-step, PyTorch loops and the floor",
+        "the meta-step, compared with PyTorch loops",
         repeats=5,
         cores=True,
     ),

@@ -11,6 +11,7 @@ SCALES = ("smoke", "cpu", "full")
 # Module -> its targets.
 _MODULES = {
     "table3": ("table3",),
+    "frontier": ("frontier",),
     "comparisons": ("learners",),
     "sample_level": ("figure13_shots",),
     "writers": ("mnist_writers",),

@@ -128,6 +128,8 @@ three private runs compared by test accuracy. None of this is charged to ε.
 Reptile may do better with other settings. Two runs at a time, one core each;
 processor times include compiling and validation.""",
         runs=_runs, table=_table,
-        draw=panels.dotted(lambda o: o["labels"]["learner"], _kind),
+        draw=panels.dotted(
+            lambda o: o["labels"]["learner"], _kind, chance=budgets.CHANCE
+        ),
     ),
 }

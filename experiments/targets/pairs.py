@@ -242,6 +242,7 @@ so. The levels named first in a cell hold the others.""",
         draw=panels.dotted(
             lambda o: o["labels"]["case"],
             lambda o: "private" if o["labels"]["private"] else "not private",
+            chance=budgets.CHANCE,
         ),
     ),
 }

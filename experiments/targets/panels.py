@@ -225,28 +225,6 @@ def draw_lines(
   finish_axes(axes, x_label, chance)
 
 
-def lined(
-    name: Cell,
-    x: Callable[[Same], float],
-    x_label: str,
-    *without: str,
-    **options: Any,
-) -> Callable[[Outcomes, Any], None]:
-  """Return a function that plots the accuracy of each setting over a label.
-
-  Args:
-    name: name of a setting's line.
-    x: its place.
-    x_label: the name of the axis.
-    *without: labels in which the runs of a setting differ.
-    **options: of `draw_lines`.
-  """
-  return lambda outcomes, figure: draw_lines(
-      figure.subplots(), lines(group(outcomes, *without), name, x), x_label,
-      **options,
-  )
-
-
 def finish_axes(axes: Any, x_label: str, chance: float | None) -> None:
   """Label the axes of a picture of accuracies."""
   if chance is not None:
@@ -274,6 +252,7 @@ def dots(
     series: Callable[[Outcome], str],
     *,
     chance: float | None = None,
+    of: str = "test",
 ) -> list[str]:
   """Plot a dot a run with its interval, a line of the picture for each name.
 
@@ -283,6 +262,7 @@ def dots(
     name: name of a run's line.
     series: legend of a run.
     chance: accuracy of a blind guess, in percent.
+    of: the kind of tasks.
 
   Returns:
     The names, from top to bottom.
@@ -306,17 +286,19 @@ def dots(
     axes.axvline(chance, label="chance", **plotting.REFERENCE)
   axes.grid(visible=False, axis="y")
   name_lines(
-      axes, names, "test accuracy (%), last checkpoint, 95 % interval"
+      axes, names, f"{of} accuracy (%), last checkpoint, 95 % interval"
   )
   return names
 
 
 def dotted(
-    name: Callable[[Outcome], str], series: Callable[[Outcome], str]
+    name: Callable[[Outcome], str],
+    series: Callable[[Outcome], str],
+    **options: Any,
 ) -> Callable[[Outcomes, Any], None]:
-  """Return a function that plots `dots` with the chance of five ways."""
+  """Return a function that plots `dots` with these options."""
 
   def draw(outcomes: Outcomes, figure: Any) -> None:
-    dots(figure.subplots(), outcomes.values(), name, series, chance=20)
+    dots(figure.subplots(), outcomes.values(), name, series, **options)
 
   return draw

@@ -29,7 +29,7 @@ _OURS: dict[str, Any] = {
     "learner.rotate_support": True,
     "optimizer.average": 0.9,
 }
-_COLOURED = _OURS | {
+COLOURED = _OURS | {
     "learner.metric_scale": 0.02,
     "augmentation.flip": True,
     "optimizer.final_rate": 0.001,
@@ -39,35 +39,31 @@ _MODELS: tuple[_Model, ...] = (
         data="omniglot", way=5, shots=(1,), start="glyphs",
         participants=400_000, tasks=3200, steps=125,
         arguments=dict(way=5, width=32, query=4), overrides=_OURS,
-        plain=dict(width=16, query=1, participants=16_000, steps=2000),
+        plain=dict(query=1, rate=0.00016, steps=6250),
     ),
     dict(
         data="omniglot", way=20, shots=(1,), start="glyphs",
         participants=400_000, tasks=3200, steps=62,
         arguments=dict(way=20, width=32, query=2), overrides=_OURS,
-        plain=dict(
-            width=16, query=1, participants=16_000, steps=1000, rate=0.002
-        ),
+        plain=dict(query=1, rate=0.00008, steps=6250),
     ),
     dict(
         data="cifar_fs", way=5, shots=(1, 5), start="scenes",
         participants=400_000, tasks=3200, steps=125,
-        arguments=dict(width=32, query=6), overrides=_COLOURED,
-        plain=dict(query=2, participants=16_000, steps=1500),
+        arguments=dict(width=32, query=6), overrides=COLOURED,
+        plain=dict(query=2, rate=0.00016, steps=6250),
     ),
     # Better by validation classes from random weights.
     dict(
         data="cifar_fs", way=5, shots=(1, 5), participants=400_000,
         tasks=1600, steps=250, arguments=dict(width=32, query=2),
-        overrides=_COLOURED | {"learner.rotate_support": False},
+        overrides=COLOURED | {"learner.rotate_support": False},
     ),
     dict(
         data="mini_imagenet", way=5, shots=(1, 5), start="scenes",
         participants=100_000, tasks=3200, steps=62,
-        arguments=dict(width=32, query=6, size=42), overrides=_COLOURED,
-        plain=dict(
-            width=24, query=2, participants=16_000, steps=1000, rate=0.004
-        ),
+        arguments=dict(width=32, query=6, size=42), overrides=COLOURED,
+        plain=dict(query=2, rate=0.00064, steps=3125),
     ),
 )
 # The paper's learner, by the kind of its clipping.
@@ -125,25 +121,22 @@ def runs(scale: str) -> list[runs_lib.Run]:
     spends: list[tuple[str, float | None]]
     spends = [(start, EPSILON) for start in starts]
     if "start" in model:
-      published_epsilon = _published_epsilon(model["data"])
-      spends += [(start, published_epsilon) for start in starts]
+      # That of the published run, rounded down.
+      true = published.epsilon(model["data"], poisson=False)
+      spends += [(start, math.floor(10 * true) / 10) for start in starts]
       spends += [("random", None)]
     found += [
-        _run(model, start, epsilon, key)
+        run_of(model, start, epsilon, key)
         for start, epsilon in spends
         for key in range(1 if "kind" in model or epsilon is None else KEYS)
     ]
   return found
 
 
-def _published_epsilon(data: str) -> float:
-  """Return the true epsilon of the published run, rounded down."""
-  return math.floor(10 * published.epsilon(data, poisson=False)) / 10
-
-
-def _run(
+def run_of(
     model: _Model, start: str, epsilon: float | None, key: int
 ) -> runs_lib.Run:
+  """Describe the run of a model that spends an epsilon; None: not private."""
   private = epsilon is not None
   arguments = model["arguments"] | dict(
       private=int(private), participants=model["participants"]
@@ -229,7 +222,7 @@ def _row(same: panels.Same) -> dict[str, Any]:
       "width": config["model"]["width"],
       "epsilon": spent.get("epsilon"),
       "delta": spent.get("delta"),
-      "tasks": _tasks(same),
+      "tasks": tasks(same),
       "keys": len(same),
       "published": _published(labels),
       **{
@@ -240,7 +233,7 @@ def _row(same: panels.Same) -> dict[str, Any]:
   }
 
 
-def _tasks(same: panels.Same) -> int:
+def tasks(same: panels.Same) -> int:
   """Return the expected number of tasks that a run has sampled."""
   config = same[0]["config"]
   stage = plan_lib.parse_stage(config["plan"]["stages"][0])
@@ -275,7 +268,7 @@ def table(outcomes: panels.Outcomes) -> panels.Table:
       "start": panels.label("start"),
       "width": lambda same: str(same[0]["config"]["model"]["width"]),
       "steps": panels.label("steps"),
-      "tasks trained on, expected": lambda same: f"{_tasks(same):,}",
+      "tasks trained on, expected": lambda same: f"{tasks(same):,}",
       "private": panels.is_private,
       "published": _stated,
       panels.SINGLE: panels.accuracy,

@@ -107,11 +107,16 @@ accuracy on validation writers in a few runs of one image a digit, most at
 ε = 2; the best took half as long again as the runs here. This choice is not
 charged to ε. Two runs at a time, one core each, on a busy machine.""",
         runs=runs, table=_table,
-        draw=panels.lined(
-            lambda same: f"{same[0]['labels']['shot']} image(s) of a digit",
-            lambda same: same[0]["labels"]["epsilon"] or _UNLIMITED,
+        draw=lambda outcomes, figure: panels.draw_lines(
+            figure.subplots(),
+            panels.lines(
+                panels.group(outcomes, "key"),
+                lambda same: f"{same[0]['labels']['shot']} image(s) of a digit",
+                lambda same: same[0]["labels"]["epsilon"] or _UNLIMITED,
+            ),
             f"ε of a writer at δ = {DELTA:g}; {_UNLIMITED}: without privacy",
-            "key", chance=budgets.CHANCE, logarithmic=True,
+            chance=budgets.CHANCE,
+            logarithmic=True,
         ),
     )
 }
