@@ -39,11 +39,11 @@ def overhead(options: harness.Options) -> harness.Found:
         smoke=options.smoke,
     )
     without = make(clip_norm=math.inf, noise_multiplier=0.0)
-    steps[f"private, Conv4-{width}"] = make().advance(microbatch_size=CHUNK)
-    steps[f"none, Conv4-{width}"] = without.advance(microbatch_size=CHUNK)
+    steps[f"private, Conv4-{width}"] = make().advance()
+    steps[f"none, Conv4-{width}"] = without.advance()
   turns = harness.interleaved(steps, options)
   return harness.Found(
-      settings={"tasks": tasks, "microbatch_size": CHUNK},
+      settings={"tasks": tasks},
       cases=harness.summaries(turns),
       rows=[
           harness.row(
@@ -79,8 +79,7 @@ def sample_level(options: harness.Options) -> harness.Found:
       ),
   }
   turns = harness.interleaved(
-      {n: run.advance(microbatch_size=CHUNK) for n, run in runs.items()},
-      options,
+      {name: run.advance() for name, run in runs.items()}, options
   )
   return harness.Found(
       settings={"width": width, "tasks": tasks, "inner_steps": inner},
