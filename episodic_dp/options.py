@@ -117,8 +117,6 @@ class Learner:
     metric_scale: scale of the squared distances of protonet.
     rotate_support: whether all images of a training task take turns as the
       support set, for protonet and ridge.
-    average_flips: whether the embedding of an image is the mean over it and its
-      mirror image, but in training with rotate_support, for protonet and ridge.
   """
 
   name: Literal[
@@ -134,7 +132,6 @@ class Learner:
   ridge_scale: float = 10.0
   metric_scale: float = 1.0
   rotate_support: bool = False
-  average_flips: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -40,14 +40,10 @@ class _ClosedForm(learner.TaskLearner):
     rotate_support: whether all images of a training task take turns as the
       support set, with the others as queries, in one pass of the network. The
       loss is the mean over the turns.
-    average_flips: whether the embedding of an image is the mean of its own and
-      that of its mirror image, where a support set is adapted to: always but in
-      training with `rotate_support`.
   """
 
   way: int
   rotate_support: bool = False
-  average_flips: bool = False
 
   def __post_init__(self) -> None:
     super().__post_init__()
@@ -56,13 +52,6 @@ class _ClosedForm(learner.TaskLearner):
   def _embed(self, params: Any, images: jax.Array) -> jax.Array:
     """Return the embeddings of images, [n, d]."""
     return self.model.apply(params, images)
-
-  def _averaged(self, params: Any, images: jax.Array) -> jax.Array:
-    """Return the embeddings, with `average_flips` those of two passes."""
-    embedded = self._embed(params, images)
-    if not self.average_flips:
-      return embedded
-    return (embedded + self._embed(params, images[:, :, ::-1])) / 2
 
   @abc.abstractmethod
   def _head(self, params: Any, x: jax.Array, labels: jax.Array) -> jax.Array:
@@ -80,12 +69,12 @@ class _ClosedForm(learner.TaskLearner):
       inner_gradient: descent.InnerGradient = jax.grad,
   ) -> Adapted:
     """Compute the head of the support set; see `Learner`."""
-    embedded = self.in_pass(0)._averaged(params, support.images)
+    embedded = self.in_pass(0)._embed(params, support.images)
     return Adapted(params, self._head(params, embedded, support.labels))
 
   def logits(self, adapted: Adapted, images: jax.Array) -> jax.Array:
     """Compute logits [n, way] of images [n, H, W, C], after adaptation."""
-    embedded = self._averaged(adapted.params, images)
+    embedded = self._embed(adapted.params, images)
     return self._scores(adapted.params, adapted.head, embedded)
 
   def loss(self, params: Any, episode: Any) -> jax.Array:
@@ -131,8 +120,6 @@ class ProtoNet(_ClosedForm):
     way: the number of classes of a task.
     rotate_support: whether all images of a training task take turns as the
       support set, with the others as queries, in one pass of the network.
-    average_flips: whether embeddings are means over an image and its mirror
-      image, but in training with `rotate_support`.
     scale: factor of the squared distances, positive. They grow with the
       embedding; a scale near its inverse dimension keeps the first losses near
       log(way).
@@ -197,8 +184,6 @@ class RidgeHead(_ClosedForm):
     way: the number of classes of a task.
     rotate_support: whether all images of a training task take turns as the
       support set, with the others as queries, in one pass of the network.
-    average_flips: whether embeddings are means over an image and its mirror
-      image, but in training with `rotate_support`.
     ridge: the initial ridge, positive.
     scale: the initial scale of the logits, positive.
     task_loss: see `Learner`.

@@ -36,9 +36,7 @@ def make_learner(
     return learner_lib.Supervised(model)
   # Closed forms separate classes, so they refuse regression.
   closed: dict[str, Any] = dict(
-      way=way,
-      rotate_support=learner.rotate_support,
-      average_flips=learner.average_flips,
+      way=way, rotate_support=learner.rotate_support
   )
   if learner.name == "protonet":
     return heads.ProtoNet(model, **closed, scale=learner.metric_scale)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from unittest import mock
 
 import pytest
 
@@ -33,6 +34,19 @@ def test_a_finished_run_is_reported_and_not_done_again(tmp_path, monkeypatch):
   monkeypatch.setattr(training, "train", None)
   reproduce.main("learners", "smoke", str(tmp_path), only=[MADE])
   assert json.loads((tmp_path / "learners.json").read_text()) == result
+
+
+def test_settings_are_compared_on_validation_classes(tmp_path, monkeypatch):
+  done = mock.Mock(stopped="done")
+  monkeypatch.setattr(training, "train", lambda spec, folder: done)
+  (run,) = targets.load("frontier").runs("smoke")
+  with (
+      mock.patch.object(runs_lib.measure, "measure", side_effect=KeyError) as at,
+      pytest.raises(KeyError),
+  ):
+    runs_lib.finish(run, tmp_path, shared=runs_lib.Shared())
+  splits = at.call_args.kwargs["splits"]
+  assert splits.test is splits.validation
 
 
 def test_the_outcome_of_another_command_is_refused(tmp_path):

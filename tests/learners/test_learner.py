@@ -199,28 +199,6 @@ def test_images_in_turn_as_support_are_as_many_tasks(head, shot):
   )
 
 
-@pytest.mark.parametrize("head", [learners.ProtoNet, learners.RidgeHead])
-def test_mirror_images_are_averaged_but_in_training_with_turns(head):
-  model, task = tiny.model(out=5), tiny.episode(query=2, dtype=np.float32)
-  both = model._replace(
-      apply=lambda p, x: (model.apply(p, x) + model.apply(p, x[:, :, ::-1])) / 2
-  )
-  params = head(model, way=tiny.WAY).init(jax.random.key(0))
-  logits, expected, without = (
-      head(one, way=tiny.WAY, average_flips=flips).predict(
-          params, task.support, task.query.images
-      )
-      for one, flips in ((model, True), (both, False), (model, False))
-  )
-  np.testing.assert_allclose(logits, expected, rtol=1e-4)
-  assert np.abs(logits - without).max() > 1e-3
-  assert head(
-      model, way=tiny.WAY, rotate_support=True, average_flips=True
-  ).loss(params, task) == (
-      head(model, way=tiny.WAY, rotate_support=True).loss(params, task)
-  )
-
-
 def plain_solve(x, y, weight):
   """The same minimum as a least-squares problem with d more equations."""
   d, k = x.shape[1], y.shape[1]

@@ -575,8 +575,9 @@ class RenyiCurve:
 
   def _variation(self) -> float:
     """Bound the total variation: sqrt(1 - e^-D) (Bretagnolle and Huber)."""
-    least = float(np.sqrt(-np.expm1(-self.rdp)).min()) * (1 + 1e-12)
-    return 1.0 if self.plain else least
+    if self.plain:
+      return 1.0
+    return float(np.sqrt(-np.expm1(-self.rdp)).min()) * (1 + 1e-12)
 
   def _converted(self) -> tuple[np.ndarray, np.ndarray]:
     """Return order - 1, and the divergence less the gain of proposition 12."""
