@@ -37,15 +37,12 @@ def test_a_finished_run_is_reported_and_not_done_again(tmp_path, monkeypatch):
 
 
 def test_settings_are_compared_on_validation_classes(tmp_path, monkeypatch):
-  done = mock.Mock(stopped="done")
-  monkeypatch.setattr(training, "train", lambda spec, folder: done)
+  monkeypatch.setattr(training, "train", lambda *_: mock.Mock(stopped="done"))
   (run,) = targets.load("frontier").runs("smoke")
-  with (
-      mock.patch.object(runs_lib.measure, "measure", side_effect=KeyError) as at,
-      pytest.raises(KeyError),
-  ):
+  failing = mock.patch.object(runs_lib.measure, "measure", side_effect=KeyError)
+  with failing as measured, pytest.raises(KeyError):
     runs_lib.finish(run, tmp_path, shared=runs_lib.Shared())
-  splits = at.call_args.kwargs["splits"]
+  splits = measured.call_args.kwargs["splits"]
   assert splits.test is splits.validation
 
 
