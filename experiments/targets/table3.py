@@ -351,9 +351,11 @@ steps limits these rows. Four short trials on Omniglot's validation classes
 chose the scale of the distances with width 32.
 
 The means are over keys; "± " is the 95 % interval over 600 test tasks, which
-all keys share. The rows without privacy are older: their networks are narrower
-or their tasks fewer, so the difference of two such rows is not the price of
-privacy. mini-ImageNet's images are smaller (42 pixels) than in the papers.""",
+all keys share. Without privacy the network of Omniglot 5-way samples as many
+tasks as the private ones, so their difference is the price of privacy. The
+other rows without privacy are older: their networks are narrower or their tasks
+fewer, so that difference is less than the price. mini-ImageNet's images are
+smaller (42 pixels) than in the papers.""",
         runs=runs, table=table, draw=draw, more=rows,
     )
 }
