@@ -72,9 +72,9 @@ sixteenth of Table 3's tasks.
 Two forms of testing were tried on the six networks of seven images, on the same
 tasks, and are not part of the library. An average of the embeddings of an image
 and its mirror image changes the accuracy by +0.1 to +0.6 (one image) and +0.2
-to +0.7 (five), less than the keys differ; `learner.average_flips` of commit
-c23ce3689d did this. Embeddings centred by the support set and scaled to length
-1 change it by -0.2 to +0.2.""",
+to +0.7 (five): +0.4 and +0.5 in the mean, less than the keys differ.
+`learner.average_flips` of commit c23ce3689d did this. Embeddings centred by the
+support set and scaled to length 1 change it by -0.2 to +0.2.""",
         runs=runs,
         draw=panels.dotted(
             lambda o: o["labels"]["setting"],
