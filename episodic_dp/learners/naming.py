@@ -35,9 +35,7 @@ def make_learner(
   if learner.name == options.SUPERVISED:
     return learner_lib.Supervised(model)
   # Closed forms separate classes, so they refuse regression.
-  closed: dict[str, Any] = dict(
-      way=way, rotate_support=learner.rotate_support
-  )
+  closed: dict[str, Any] = dict(way=way, rotate_support=learner.rotate_support)
   if learner.name == "protonet":
     return heads.ProtoNet(model, **closed, scale=learner.metric_scale)
   if learner.name == "ridge":
