@@ -40,6 +40,7 @@ class Choices(NamedTuple):
     own_forms: whether a convolution may take a form for a CPU.
     least_channels: output channels from which JAX's own convolution is faster
       than a product of patches if all tasks share the kernel.
+    loops: whether the steps of an inner loop are compiled once, as a loop.
     microbatch_size: number of tasks that a device computes together.
     compiler_options: XLA's options for programs that a user waits for; None for
       its defaults.
@@ -47,6 +48,7 @@ class Choices(NamedTuple):
 
   own_forms: bool
   least_channels: float
+  loops: bool
   microbatch_size: int
   compiler_options: Mapping[str, Any] | None
 
@@ -74,12 +76,14 @@ def choices() -> Choices:
     return Choices(
         own_forms=True,
         least_channels=8,
+        loops=True,
         microbatch_size=1,
         compiler_options=options,
     )
   return Choices(
       own_forms=False,
       least_channels=1 if name() == "gpu" else math.inf,
+      loops=False,
       microbatch_size=_tasks_at_once(jax.local_devices()[0]),
       compiler_options=None,
   )

@@ -7,6 +7,8 @@ import jax
 from jax import lax
 import jax.numpy as jnp
 
+from episodic_dp import backends
+
 Params = Any
 Loss = Callable[[Params, Any, Any], jax.Array]  # The loss of an inner step.
 # Maps a loss (params, examples, step) -> scalar to its gradient (params,
@@ -40,8 +42,8 @@ def descend(
   Returns:
     The parameters after the last step, and the values of `visit`, [steps].
   """
-  visited = []
-  for i in range(steps):  # Not a scan, whose gradient stacks residuals.
+
+  def take(params: Params, i: jax.Array) -> tuple[Params, Any]:
     slope = gradient(params, examples, i)
     if order == "first":
       slope = lax.stop_gradient(slope)
@@ -49,6 +51,8 @@ def descend(
       params = jax.tree.map(lambda p, g, r: p - r * g, params, slope, rate(i))
     else:
       params = jax.tree.map(lambda p, g: p - rate * g, params, slope)
-    if visit is not None:
-      visited.append(visit(params, i))
-  return params, jnp.stack(visited) if visited else None
+    return params, None if visit is None else visit(params, i)
+
+  # A loop compiles its step once; a single step needs none.
+  unroll = steps == 1 or not backends.choices().loops
+  return lax.scan(take, params, jnp.arange(steps), unroll=unroll)
