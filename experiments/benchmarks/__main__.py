@@ -57,6 +57,9 @@ BENCHMARKS = {
         "the accountant's time and tightness, compared with dp_accounting's",
         repeats=5,
     ),
+    "compiling": Benchmark(
+        "steps.compiling", "compiling a step on one core", repeats=3
+    ),
     "meta_step": Benchmark(
         "steps.meta_step",
         "the meta-step, compared with PyTorch loops",
@@ -76,6 +79,12 @@ BENCHMARKS = {
         "steps.sample_level",
         "clipping every example compared with clipping every task",
         repeats=9,
+    ),
+    "shared_weights": Benchmark(
+        "steps.shared_weights",
+        "learners whose tasks share weights, compared with PyTorch's best way",
+        repeats=3,
+        cores=True,
     ),
     "sampling": Benchmark(
         "steps.sampling",
@@ -117,12 +126,13 @@ def measure(name: str, *, smoke: bool) -> dict[str, Any]:
 def run_all(names: Sequence[str], out: pathlib.Path, *, smoke: bool) -> None:
   """Run benchmarks in separate processes, even if some fail."""
   failed = []
-  command = [sys.executable, "-m", "experiments.benchmarks", f"--out={out}"]
   for name in names:
     logging.info("benchmark %s", name)
-    flags_of_run = [f"--run={name}", *(["--smoke"] if smoke else [])]
-    done = subprocess.run([*command, *flags_of_run], check=False)
-    if done.returncode:
+    command = [
+        sys.executable, "-m", "experiments.benchmarks", f"--run={name}",
+        f"--out={out}", f"--smoke={smoke}",
+    ]
+    if subprocess.run(command, check=False).returncode:
       failed.append(name)
   print(table.render(out))
   if failed:

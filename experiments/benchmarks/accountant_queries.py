@@ -20,14 +20,12 @@ CASES: dict[str, tuple[str, float | None]] = {
     "other_steps": ("another number of steps, same plan, after that", 150),
     "other_delta": ("another delta", 150),
     "calibrate": ("the noise for epsilon = 1 within 1 %", 3000),
-    "rdp": ("one guarantee by the Renyi accountant", None),
     "library": (
         "dp_accounting, PLD, SelfComposedDpEvent, its default grid", None
     ),
     "library_fine": ("dp_accounting, PLD, grid 0.001 / 50", None),
-    "library_rdp": ("dp_accounting, RDP, its default orders", None),
 }
-SMOKE = ("import", "other_steps", "library_rdp")
+SMOKE = ("import", "other_steps", "library")
 
 # Queries of one plan ----------------------------------------------------------
 
@@ -46,14 +44,12 @@ def _release() -> Any:
 def _ours(
     steps: int,
     delta: float = _DELTA,
-    accountant: str = "pld",
     release: Any = None,
 ) -> float:
   from episodic_dp import accounting
 
   return accounting.guarantee(
-      release or _release(), steps=steps, delta=delta, level="participant",
-      accountant=accountant,
+      release or _release(), steps=steps, delta=delta, level="participant"
   ).epsilon
 
 
@@ -88,7 +84,6 @@ def measure_case(case: str, steps: int) -> harness.Turn:
   if case == "import":
     return harness.timed(_import)
   from dp_accounting import pld
-  from dp_accounting import rdp
 
   _import()
   if case in ("other_steps", "other_delta"):
@@ -98,12 +93,10 @@ def measure_case(case: str, steps: int) -> harness.Turn:
       "other_steps": lambda: _ours(steps - steps // 10),
       "other_delta": lambda: _ours(steps, _DELTA / 10),
       "calibrate": lambda: _calibrated(steps),
-      "rdp": lambda: _ours(steps, _DELTA, "rdp"),
       "library": lambda: _library(steps, pld.PLDAccountant()),
       "library_fine": lambda: _library(
           steps, pld.PLDAccountant(value_discretization_interval=2e-5)
       ),
-      "library_rdp": lambda: _library(steps, rdp.RdpAccountant()),
   }[case])
 
 
@@ -114,15 +107,12 @@ def _import() -> None:
 def measure(options: harness.Options) -> harness.Found:
   """Measure every case in turns: milliseconds, and the epsilon found."""
   steps = 20 if options.smoke else 10_000
-
-  def case(name: str) -> harness.Turn:
-    return harness.Turn(*harness.in_a_process(
-        "accountant_queries.measure_case", name, steps
-    ))
-
   turns = harness.interleaved(
       {
-          name: functools.partial(case, name)
+          name: functools.partial(
+              harness.in_a_process, "accountant_queries.measure_case", name,
+              steps,
+          )
           for name in (SMOKE if options.smoke else CASES)
       },
       options,

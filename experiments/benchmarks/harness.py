@@ -24,6 +24,7 @@ a library look faster.
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
@@ -122,12 +123,13 @@ def steps(
   return advance
 
 
-def in_a_process(function: str, *arguments: Any) -> Any:
+def in_a_process(function: str, *arguments: Any) -> Turn:
   """Call a function of this folder in a new process.
 
   Args:
-    function: its module and name, "accountant_queries.measure_case".
-    *arguments: JSON-able, as is the result.
+    function: its module and name, "accountant_queries.measure_case"; it returns
+      a `Turn` with a JSON-able value.
+    *arguments: JSON-able.
   """
   module, _, name = function.partition(".")
   code = (
@@ -141,7 +143,7 @@ def in_a_process(function: str, *arguments: Any) -> Any:
       text=True,
       check=True,
   )
-  return json.loads(done.stdout.splitlines()[-1])
+  return Turn(*json.loads(done.stdout.splitlines()[-1]))
 
 
 def interleaved(
@@ -213,12 +215,13 @@ def ratio(
     scale: factor of the ratio, if the turns did different amounts of work.
   """
   ratios = [scale * a.seconds / b.seconds for a, b in zip(turns, base)]
-  work = [scale * a.cpu_seconds / b.cpu_seconds for a, b in zip(turns, base)]
   return {
       "median": statistics.median(ratios),
       "least": min(ratios),
       "most": max(ratios),
-      "cpu_median": statistics.median(work),
+      "cpu_median": statistics.median(
+          scale * a.cpu_seconds / b.cpu_seconds for a, b in zip(turns, base)
+      ),
   }
 
 
@@ -277,9 +280,8 @@ def describe() -> dict[str, Any]:
   if jax is not None:
     found["device"] = str(jax.devices()[0].device_kind)
     found["devices"] = jax.device_count()
-  for package in _PACKAGES:
-    try:
-      found[package] = importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-      continue
-  return found
+  return found | {
+      package: importlib.metadata.version(package)
+      for package in _PACKAGES
+      if importlib.util.find_spec(package)
+  }

@@ -8,6 +8,7 @@ linear model, whose programs compile faster.
 from collections.abc import Callable
 import dataclasses
 import functools
+import math
 from typing import Any, Literal
 
 import jax
@@ -21,10 +22,14 @@ from episodic_dp import models
 from episodic_dp import plan as plan_lib
 from episodic_dp import private
 from episodic_dp import sampling
+from episodic_dp.sampling import episodes
 from experiments.benchmarks import harness
 
 WAY, SHOT = 5, 1
+CLASSES = 64  # Of supervised learning.
 LEVELS = ("participant", "class", "image")
+# "turns" is a prototypical network whose images all take turns as the support.
+Kind = Literal["maml", "protonet", "turns", "ridge", "supervised"]
 _SMALL = (4, 4, 1)
 _OWNERS = 200  # Participants with separate images; others share these.
 
@@ -83,15 +88,18 @@ class Run:
         jax.random.fold_in(self.init().key, i) for i in (0, 1)
     )
     drawn = sampling.sample(sampled, self.dataset.hierarchy, self.plan, 0)
-    episode = self.plan.episode
-    assert episode is not None  # All plans of the benchmarks have tasks.
+    episode, every = self.plan.episode, jnp.asarray(self.dataset.images)
+    if episode is None:
+      rows = self.dataset.rows(drawn[0].reshape(-1))
+      labels = jnp.asarray(self.dataset.labels)[rows]
+      made = jax.vmap(episodes.single_example)(every[rows], labels)
+      return jax.device_get(made)
     rows, _ = sampling.task_indices(*drawn, self.dataset.hierarchy, self.plan)
     keys = jax.vmap(
         lambda i: jax.random.fold_in(jax.random.fold_in(augmented, 0), i)
     )(jnp.arange(len(rows)))
     make = functools.partial(sampling.make_episode, episode=episode)
-    images = jnp.asarray(self.dataset.images)[self.dataset.rows(rows)]
-    return jax.device_get(jax.vmap(make)(keys, images))
+    return jax.device_get(jax.vmap(make)(keys, every[self.dataset.rows(rows)]))
 
 
 def omniglot(
@@ -106,8 +114,7 @@ def omniglot(
     norm: Literal["batch", "group", "none"] = "batch",
     stage: Any = None,
     shape: tuple[int, int, int] = (28, 28, 1),
-    per_class: int | None = None,
-    learner: Literal["maml", "protonet"] = "maml",
+    learner: Kind = "maml",
     smoke: bool = False,
     **mechanism: Any,
 ) -> Run:
@@ -124,47 +131,59 @@ def omniglot(
     norm: of Conv4.
     stage: the sampler of participants, instead of `tasks`.
     shape: shape of an image.
-    per_class: images of a class; None for the number that a task takes.
-    learner: MAML, or a prototypical network.
+    learner: "supervised" learns single examples of 64 classes: a task is one.
     smoke: whether to use small images and a linear model, without a width.
     **mechanism: fields of `plan.Mechanism` other than the defaults here.
   """
-  held = per_class or SHOT + query
   shape = _SMALL if smoke else shape
-  rows = min(participants, _OWNERS) * WAY * held
-  made: learners.Learner
-  if learner == "protonet":
-    embed = models.conv4(None, width=width, norm=norm, input_shape=shape)
-    made = learners.ProtoNet(embed, way=WAY)
+  single = learner == "supervised"
+  sizes = (WAY, SHOT + query)  # All of them are drawn.
+  if single:
+    norm, sizes = "group", (1, 1)
+    mechanism = {"clip_unit": LEVELS[-1]} | mechanism
+  rows = min(participants, _OWNERS) * math.prod(sizes)
+  random = np.random.default_rng(0)
+  outputs = {"maml": WAY, "supervised": CLASSES}.get(learner)
+  if smoke and outputs:
+    model = models.mlp(outputs, widths=(), input_shape=shape)
   else:
-    if smoke:
-      model = models.mlp(WAY, widths=(), input_shape=shape)
-    else:
-      model = models.conv4(WAY, width=width, norm=norm, input_shape=shape)
+    model = models.conv4(outputs, width=width, norm=norm, input_shape=shape)
+  made: learners.Learner
+  if learner == "maml":
     made = learners.MAML(
         model, inner_steps=inner_steps, inner_rate=inner_rate, order=order
     )
     mechanism = dict(order=order, inner_steps=inner_steps) | mechanism
+  elif single:
+    made = learners.Supervised(model)
+  elif learner == "ridge":
+    made = learners.RidgeHead(model, way=WAY)
+  else:
+    made = learners.ProtoNet(
+        model, way=WAY, rotate_support=learner == "turns"
+    )
   return Run(
       learner=made,
       dataset=data.ArrayDataset(
           name="random",
-          images=np.random.default_rng(0).integers(
-              0, 256, (rows, *shape), np.uint8
-          ),
+          images=random.integers(0, 256, (rows, *shape), np.uint8),
           hierarchy=plan_lib.Hierarchy.regular(
-              (participants, WAY, held), levels=LEVELS,
+              (participants, *sizes), levels=LEVELS,
               copies=participants > _OWNERS,
           ),
+          labels=random.integers(0, CLASSES, rows) if single else None,
           rows=lambda leaf: leaf % rows,
       ),
       plan=plan_lib.SamplingPlan(
           (
               stage or plan_lib.FixedSize(tasks),
-              plan_lib.FixedSize(WAY),
-              plan_lib.FixedSize(SHOT + query),
+              *map(plan_lib.FixedSize, sizes),
           ),
-          episode=plan_lib.Episode(way=WAY, shot=SHOT, query=query),
+          episode=(
+              None
+              if single
+              else plan_lib.Episode(way=WAY, shot=SHOT, query=query)
+          ),
       ),
       mechanism=plan_lib.Mechanism(
           **{

@@ -1,12 +1,15 @@
 """Comparisons of steps: clipping and noise, peers, sampling."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 import dataclasses
 import functools
 import math
+import os
+import statistics
 from typing import Any, NamedTuple
 
+from absl import logging
 import jax
 import numpy as np
 import optax
@@ -14,6 +17,9 @@ import optax
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling as sampling_lib
 from episodic_dp import training
+from episodic_dp.config.run_config import RunConfig
+from episodic_dp.training import meta_training
+from experiments import runs as runs_lib
 from experiments.benchmarks import harness
 from experiments.benchmarks import peers
 from experiments.benchmarks import settings
@@ -109,13 +115,12 @@ def jax_privacy(options: harness.Options) -> harness.Found:
       "ours": run.advance(mesh=training.make_mesh()),
       "one device": run.advance(microbatch_size=CHUNK),
   }
-  named = {}
   if peers.installed("jax_privacy"):
     cases["jax_privacy"] = peers.jax_privacy_step(run, CHUNK)
-    named = {
-        "ours": "all cores",
-        "one device": f"one device, {CHUNK} tasks at once",
-    }
+  named = {
+      "ours": "all cores",
+      "one device": f"one device, {CHUNK} tasks at once",
+  }
   turns = harness.interleaved(cases, options)
   return harness.Found(
       settings={"width": width, "tasks": tasks, "microbatch_size": CHUNK},
@@ -127,6 +132,7 @@ def jax_privacy(options: harness.Options) -> harness.Found:
               unit="×",
           )
           for case, text in named.items()
+          if "jax_privacy" in turns
       ],
   )
 
@@ -134,29 +140,42 @@ def jax_privacy(options: harness.Options) -> harness.Found:
 # The meta-step ----------------------------------------------------------------
 
 
-class Case(NamedTuple):
-  """Sizes of a case: queries of a class; 0 inner steps for a ProtoNet."""
+_SMALL, _COLOUR, _LARGE = (28, 28, 1), (32, 32, 3), (84, 84, 3)
 
+
+class Case(NamedTuple):
+  """A learner and its sizes; `query` counts images of a class."""
+
+  kind: settings.Kind
   width: int
-  inner_steps: int
   query: int
   tasks: int
+  inner_steps: int = 0
+  shape: tuple[int, int, int] = _SMALL
+
+  def __str__(self) -> str:
+    """Describe it in a row or a line of a log."""
+    inner = f", {self.inner_steps} inner steps" if self.inner_steps else ""
+    size = " x ".join(map(str, self.shape))
+    return (
+        f"{self.kind}{inner}, width {self.width}, {self.query} queries, {size}"
+    )
 
 
 CASES = {
-    "a": Case(64, 1, 15, 16),
-    "b": Case(64, 5, 1, 16),
-    "narrow": Case(16, 1, 1, 32),
-    "protonet": Case(32, 0, 15, 32),
+    "a": Case("maml", 64, 15, 16, inner_steps=1),
+    "b": Case("maml", 64, 1, 16, inner_steps=5),
+    "narrow": Case("maml", 16, 1, 32, inner_steps=1),
 }
-SMOKE = {"narrow": Case(4, 1, 1, 2), "protonet": Case(4, 0, 1, 2)}
+SMOKE = {
+    "narrow": Case("maml", 4, 1, 2, inner_steps=1),
+    "protonet": Case("protonet", 4, 1, 2),
+}
 TARGETS = {"a": 1.4, "b": 1.9, "narrow": 3.5}  # Times as fast as PyTorch.
 _ON_ONE_H200 = 0.5  # Milliseconds a task of case (b).
 
 
-def make_run(
-    case: Case, shape: tuple[int, int, int] = (28, 28, 1)
-) -> settings.Run:
+def make_run(case: Case) -> settings.Run:
   """Return a run without noise; its update is the mean clipped gradient."""
   run = settings.omniglot(
       inner_steps=case.inner_steps,
@@ -164,121 +183,246 @@ def make_run(
       query=case.query,
       width=case.width,
       tasks=case.tasks,
-      participants=max(200, case.tasks),
-      shape=shape,
+      participants=2 * max(100, case.tasks),
+      shape=case.shape,
       clip_norm=peers.CLIP,
       noise_multiplier=0.0,
-      learner="maml" if case.inner_steps else "protonet",
+      learner=case.kind,
   )
   return dataclasses.replace(run, optimizer=optax.sgd(1.0))
 
 
-def first_sum(run: settings.Run, case: Case, **compute: Any) -> Any:
-  """Return the first step's sum of clipped gradients."""
-  before = run.init()
-  after, _ = run.step(**compute)(run.init())
-  return jax.tree.map(
-      lambda a, b: case.tasks * (np.asarray(a) - np.asarray(b)),
-      before.params, after.params,
+def first_sum(
+    run: settings.Run, case: Case, **compute: Any
+) -> tuple[Callable[[], Any], Any]:
+  """Return steps as a case, and the first one's sum of clipped gradients."""
+  step, state = run.step(**compute), run.init()
+  before = jax.device_get(state.params)
+  state, _ = step(state)
+  total = jax.tree.map(
+      lambda a, b: case.tasks * (a - np.asarray(b)), before, state.params
   )
+  return harness.steps(step, state), total
+
+
+def _compared(
+    cases: Mapping[str, Case], options: harness.Options
+) -> dict[str, dict[str, Any]]:
+  """Compare steps on all devices with PyTorch's best way.
+
+  All start from the same weights and tasks, and our sum must agree within 1e-2
+  with torch's loop in float64. Rounding to float32 may change the maximum of a
+  pool, more often for larger inner steps, so the inner steps are small.
+
+  Returns:
+    name -> times of a task, PyTorch's best way, the ratio of its time and ours,
+    and how far apart the sums are.
+
+  Raises:
+    ValueError: sums differ by more than rounding explains.
+  """
+  mesh, found = training.make_mesh(), {}
+  workers = peers.Workers() if peers.installed("torch") else None
+  for name, case in cases.items():
+    run = make_run(case)
+    params = jax.device_get(run.init().params)
+    ours, total = first_sum(run, case, mesh=mesh)
+    functions, one = {"ours": ours}, dict(case._asdict())
+    if workers is not None:
+      problem = peers.Problem(
+          case.kind, params, run.drawn_tasks(), case.inner_steps
+      )
+      exact = problem._replace(dtype="float64").torch_sum()()
+      one["apart"] = peers.difference(total, exact)
+      if not one["apart"] < APART:
+        raise ValueError(f"{name}: sums differ by {one['apart']:.3g}")
+      ways = ["loop"] if case.inner_steps else list(peers.WAYS)
+      functions |= {way: workers.case(problem, way) for way in ways}
+    turns = harness.interleaved(functions, options)
+    times = harness.summaries(turns, case.tasks)
+    one["times"] = times
+    if workers is not None:
+      one["best"] = min(ways, key=lambda way: times[way]["seconds"])
+      one["ratio"] = harness.ratio(turns[one["best"]], turns["ours"])
+      logging.info("%s: %s", name, one["ratio"])
+    found[name] = one
+  if workers is not None:
+    workers.close()
+  return found
+
+
+def _found(
+    found: Mapping[str, Mapping[str, Any]], rows: Sequence[Any]
+) -> harness.Found:
+  """Return the result of a benchmark that has compared cases."""
+  times = {
+      f"{name}, {program}": seconds
+      for name, one in found.items()
+      for program, seconds in one["times"].items()
+  }
+  return harness.Found(settings={}, cases=times, rows=rows, more=found)
 
 
 def meta_step(options: harness.Options) -> harness.Found:
-  """Compare the private meta-step's gradients with PyTorch.
+  """Compare the private meta-step of second-order MAML with PyTorch loops.
 
   5-way 1-shot tasks of 28 x 28, Conv4 with batch normalisation and max-pool,
-  every task's gradient clipped and summed: second-order MAML, (a) 1 inner step
-  and 15 queries per class, (b) 5 and 1, a narrow network, and a prototypical
-  network. "ours" divides the tasks among the devices (every core of a CPU is
-  one), "torch" is `peers.Loops`.
-
-  All start from the same weights and tasks, and our sum must agree within 1e-2
-  with torch in float64. Rounding to float32 may change the maximum of a pool,
-  more often for larger inner steps, so the inner steps are small.
+  every task's gradient clipped and summed: (a) 1 inner step and 15 queries per
+  class, (b) 5 and 1, and a narrow network.
   """
-  cases: dict[str, Any] = {}
-  more: dict[str, Any] = {}
-  rows = []
-  for name, case in (SMOKE if options.smoke else CASES).items():
-    turns, apart = _case_turns(case, options)
-    found = harness.summaries(turns, case.tasks)
-    cases |= {f"{name}, {peer}": times for peer, times in found.items()}
-    more[name] = {"apart": apart, **case._asdict()}
-    if "torch" in turns:
-      rows.append(harness.row(
+  found = _compared(SMOKE if options.smoke else CASES, options)
+  return _found(found, [
+      harness.row(
           f"meta-step ({name}): PyTorch loops, side by side / all cores",
-          harness.ratio(turns["torch"], turns["ours"]),
-          at_least=TARGETS.get(name), unit="×",
-          note=f"{1e3 * found['ours']['seconds']:.1f} ms a task",
-      ))
-  return harness.Found(settings={}, cases=cases, rows=rows, more=more)
+          one["ratio"], at_least=TARGETS.get(name), unit="×",
+          note=f"{1e3 * one['times']['ours']['seconds']:.1f} ms a task",
+      )
+      for name, one in found.items() if "ratio" in one
+  ])
 
 
-def _case_turns(
-    case: Case, options: harness.Options
-) -> tuple[dict[str, list[harness.Turn]], float | None]:
-  """Return the turns of a case, and the distance of our sum from torch's.
+# Learners and their queries of a class; and what a turn may take.
+_SHARED: Sequence[tuple[settings.Kind, Sequence[int]]] = (
+    ("protonet", (1, 15)), ("ridge", (1, 15)), ("supervised", (0,)),
+    ("turns", (4,)),
+)
+_OPERATIONS, _MOST_TASKS = 1e10, 128
 
-  Raises:
-    ValueError: the sums differ by more than rounding explains.
+
+def _shared_cases() -> dict[str, Case]:
+  """Return the learners whose tasks share the weights, in every size."""
+  cases = [
+      Case(kind, width, query, 0, shape=shape)
+      for kind, queries in _SHARED
+      for width in (16, 32, 64)
+      for query in queries
+      for shape in (_SMALL, _COLOUR, _LARGE)
+  ]
+  return {str(case): case._replace(tasks=_affordable(case)) for case in cases}
+
+
+def _affordable(case: Case) -> int:
+  """Return a number of tasks of about a second, a multiple of the cores."""
+  single = case.kind == "supervised"
+  images = 1 if single else settings.WAY * (settings.SHOT + case.query)
+  # About the multiplications and additions of the first two blocks, thrice.
+  channels = case.shape[-1] + case.width / 4
+  task = images * math.prod(case.shape[:2]) * 54 * case.width * channels
+  at_most = min(_MOST_TASKS, int(_OPERATIONS / task / peers.CORES))
+  return peers.CORES * max(1, at_most)
+
+
+def shared_weights(options: harness.Options) -> harness.Found:
+  """Compare learners whose tasks share the weights with PyTorch's best way.
+
+  ProtoNet and ridge on 5-way 1-shot tasks, ProtoNet with all images in turn as
+  the support, and supervised learning of single examples (DP-SGD).
   """
-  run, mesh = make_run(case), training.make_mesh()
-  functions = {"ours": run.advance(mesh=mesh)}
-  if not peers.installed("torch"):
-    return harness.interleaved(functions, options), None
-  params = jax.device_get(run.init().params)
-  arguments = (params, case.inner_steps, run.drawn_tasks())
-  exact = peers.torch_sum(*arguments, "float64")()
-  apart = peers.difference(first_sum(run, case, mesh=mesh), exact)
-  if not apart < APART:
-    raise ValueError(f"sums of clipped gradients differ by {apart:.3g}")
-  loops = peers.Loops(*arguments)
-  turns = harness.interleaved(functions | {"torch": loops.turn}, options)
-  loops.close()
-  return turns, apart
+  found = _compared(SMOKE if options.smoke else _shared_cases(), options)
+  rows = []
+  for turns, text in ((False, "shared weights"), (True, "turns as support")):
+    ratios = {
+        name: one["ratio"]["median"] for name, one in found.items()
+        if "ratio" in one and (one["kind"] == "turns") == turns
+    }
+    if ratios:
+      values = sorted(ratios.values())
+      ahead = sum(value >= 1 for value in values)
+      rows += [
+          harness.row(
+              f"{text}, median of {len(values)} cases: PyTorch's best way /"
+              " all cores",
+              statistics.median(values), at_least=1.3, unit="×",
+              note=f"at least 1 in {ahead}",
+          ),
+          harness.row(
+              f"{text}, the least", values[0], at_least=1.0, unit="×",
+              note=min(ratios, key=ratios.__getitem__),
+          ),
+      ]
+  return _found(found, rows)
 
 
-# Shape of an image, sizes, tasks at once.
-_SMALL, _COLOUR = (28, 28, 1), (32, 32, 3)
+# Name -> seconds of compiling that are acceptable.
+_COMPILED = {"a": 6, "b": 10, "main": 4}
+
+
+def compiling(options: harness.Options) -> harness.Found:
+  """Measure compiling a step on one core with nothing cached: three programs.
+
+  (a) and (b) of `meta_step`, and "main", the preset glyphs.
+  """
+  names = ["narrow"] if options.smoke else list(_COMPILED)
+  cases = {
+      name: functools.partial(
+          harness.in_a_process, "steps.compile_alone", name
+      )
+      for name in names
+  }
+  times = harness.summaries(harness.interleaved(cases, options, warm_up=0))
+  return harness.Found(
+      settings={}, cases=times,
+      rows=[
+          harness.row(
+              f"compiling ({name}) on one core", one["seconds"],
+              at_most=_COMPILED.get(name), unit="s",
+          )
+          for name, one in times.items()
+      ],
+  )
+
+
+def compile_alone(name: str) -> harness.Turn:
+  """Compile a step on one core, in a new process that has not used JAX."""
+  os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+  jax.config.update("jax_enable_compilation_cache", False)
+  if name == "main":
+    config = runs_lib.Run(name=name, config="glyphs", labels={}).load()
+    spec, _ = runs_lib.Shared().build(RunConfig.parse(config))
+    step: Any = meta_training.MetaTraining(spec)
+    state = step.init()
+  else:
+    run = make_run({**CASES, **SMOKE}[name])
+    step, state = run.step(), run.init()
+  return harness.timed(lambda: step.compile(state))
+
+
+# Sizes, and tasks at once.
 _ON_ACCELERATORS = [
-    (_SMALL, CASES["b"]._replace(tasks=256), 32),
-    (_SMALL, CASES["b"]._replace(tasks=256), 64),
-    (_SMALL, Case(64, 0, 4, 1536), 64),
-    (_COLOUR, Case(32, 0, 4, 1536), 64),
-    (_COLOUR, Case(64, 0, 4, 1536), 64),
-    (_COLOUR, Case(64, 0, 4, 1536), 256),
-    ((42, 42, 3), Case(64, 0, 4, 768), 64),
-    ((84, 84, 3), Case(64, 0, 4, 384), 64),
+    (CASES["b"]._replace(tasks=256), 32),
+    (CASES["b"]._replace(tasks=256), 64),
+    (Case("turns", 64, 4, 1536), 64),
+    (Case("turns", 32, 4, 1536, shape=_COLOUR), 64),
+    (Case("turns", 64, 4, 1536, shape=_COLOUR), 64),
+    (Case("turns", 64, 4, 1536, shape=_COLOUR), 256),
+    (Case("turns", 64, 4, 768, shape=(42, 42, 3)), 64),
+    (Case("turns", 64, 4, 384, shape=_LARGE), 64),
 ]
 
 
 def accelerator(options: harness.Options) -> harness.Found:
   """Measure the time of a task on one device, by learner, image and batch.
 
-  5-way 1-shot tasks, Conv4, clipping; ProtoNet takes all images in turn as
-  support. A few programs are compiled side by side, and the steps then run in
-  turns. This is for a GPU or TPU; on a CPU --smoke shows that it works.
+  5-way 1-shot tasks, Conv4, clipping. A few programs are compiled side by side,
+  and the steps then run in turns. This is for a GPU or TPU; on a CPU --smoke
+  shows that it works.
   """
   cases = _ON_ACCELERATORS
   if options.smoke:
-    cases = [(_SMALL, case, 2) for case in SMOKE.values()]
+    cases = [(case, 2) for case in SMOKE.values()]
 
-  def compiled(one: Any) -> Callable[[], Any]:
-    shape, case, at_once = one
-    run = make_run(case, shape)
-    if not case.inner_steps:
-      learner: Any = run.learner
-      learner = dataclasses.replace(learner, rotate_support=True)
-      run = dataclasses.replace(run, learner=learner)
-    step, state = run.step(microbatch_size=at_once), run.init()
+  def compiled(one: tuple[Case, int]) -> Callable[[], Any]:
+    run = make_run(one[0])
+    step, state = run.step(microbatch_size=one[1]), run.init()
     step.compile(state)
     return harness.steps(step, state)
 
+  names = [f"{case}, {at_once} tasks at once" for case, at_once in cases]
   with futures.ThreadPoolExecutor(4) as pool:
-    steps = dict(zip(map(_task_of, cases), pool.map(compiled, cases)))
+    steps = dict(zip(names, pool.map(compiled, cases)))
   turns = harness.interleaved(steps, options)
   found: dict[str, Any] = {}
-  for (name, measured), (_, case, _) in zip(turns.items(), cases):
+  for (name, measured), (case, _) in zip(turns.items(), cases):
     found |= harness.summaries({name: measured}, case.tasks)
   return harness.Found(
       settings={},
@@ -286,21 +430,10 @@ def accelerator(options: harness.Options) -> harness.Found:
       rows=[
           harness.row(
               f"one device, {name}", 1e3 * times["seconds"], unit="ms",
-              at_most=_ON_ONE_H200 if name.startswith("MAML") else None,
+              at_most=_ON_ONE_H200 if name.startswith("maml") else None,
           )
           for name, times in found.items()
       ],
-  )
-
-
-def _task_of(one: Any) -> str:
-  """Name a case of `accelerator`."""
-  shape, case, at_once = one
-  learner = f"MAML, {case.inner_steps} inner steps"
-  size = " x ".join(map(str, shape))
-  return (
-      f"{learner if case.inner_steps else 'ProtoNet'}, width {case.width},"
-      f" {size}, {at_once} tasks at once"
   )
 
 
