@@ -94,8 +94,7 @@ With ε = 0 the attacker can only guess, and a small ε is close to that.
 # %%
 def found_at_most(guarantee, false_alarms):
   """Return the largest share that an attack finds at a rate of false alarms."""
-  grown = math.exp(guarantee.epsilon) * false_alarms
-  return min(1.0, grown + guarantee.delta)
+  return min(1.0, math.exp(guarantee.epsilon) * false_alarms + guarantee.delta)
 
 
 print(
@@ -134,26 +133,26 @@ Four settings change ε: the number of **steps**, the share of the people that a
 step samples (the **rate**), the **noise**, and the privacy **unit**.
 """
 
+
 # %%
-def with_rate(rate):
+def changed(rate=0.02, z=1.0):
+  """Return the release of section 1 with another rate or noise."""
   stages = (plan.Poisson(rate), *sampling.stages[1:])
-  p = plan.SamplingPlan(stages, episode=sampling.episode)
-  return release.replace(plan=p)
-
-
-def with_noise(z):
-  m = plan.Mechanism(clip_unit="person", noise_multiplier=z)
-  return release.replace(mechanism=m)
+  return plan.Release(
+      hierarchy,
+      plan.SamplingPlan(stages, episode=sampling.episode),
+      plan.Mechanism(clip_unit="person", noise_multiplier=z),
+  )
 
 
 knobs = {
     "as above": (release, STEPS),
     "ten times the steps": (release, 10 * STEPS),
     "a tenth of the steps": (release, STEPS // 10),
-    "a rate of 0.1": (with_rate(0.1), STEPS),
-    "a rate of 0.005": (with_rate(0.005), STEPS),
-    "half the noise": (with_noise(0.5), STEPS),
-    "twice the noise": (with_noise(2.0), STEPS),
+    "a rate of 0.1": (changed(rate=0.1), STEPS),
+    "a rate of 0.005": (changed(rate=0.005), STEPS),
+    "half the noise": (changed(z=0.5), STEPS),
+    "twice the noise": (changed(z=2.0), STEPS),
 }
 rows = []
 for name, (r, t) in knobs.items():
@@ -169,32 +168,10 @@ has less signal at the same noise. If more people contribute data and a step
 still samples as many of them, the rate falls at no cost: **more data give more
 privacy**.
 
-**The sampler matters too**, and this is easily overlooked. Here three samplers
-choose the same expected number of people:
-"""
-
-# %%
-expected = 40  # People in a step: 2000, each sampled at rate 0.02.
-samplers = {
-    "each with probability 0.02": plan.Poisson(expected / 2000),
-    "each in one random step of every 50": plan.RandomAllocation(50),
-    "exactly 40, sampled again in each step": plan.FixedSize(expected),
-}
-rows = []
-for name, stage in samplers.items():
-  p = plan.SamplingPlan((stage, *sampling.stages[1:]), episode=sampling.episode)
-  r = release.replace(plan=p)
-  found = accounting.guarantees(r, steps=STEPS, delta=DELTA)
-  epsilons_ = [report.rounded_up(g.epsilon) for g in found.values()]
-  rows.append((name, stages_lib.stage_text(stage), *epsilons_))
-header = ("sampler of 40 people", "stage", *hierarchy.levels)
-print(tables.text(header, rows))
-
-# %% [markdown]
-"""
-A loop that samples exactly 40 people and reports the ε of the first line makes
-a false claim. The notebook `sampler` explains why the last line is so much
-larger.
+**The sampler matters too**, and this is easily overlooked: a loop that samples
+exactly 40 of the 2000 people and reports the ε of `Poisson(0.02)` makes a false
+claim. The notebook `sampler` compares three ways to sample as many people, and
+explains why a fixed number costs much more.
 
 ## 4. The noise for a wanted ε
 
