@@ -93,8 +93,7 @@ def show(name):
   stored = STORED[name]
   above, _, below = PAGES[f"{name}.md"].partition(f"![{name}]({name}.png)")
   display(words(above))
-  made = targets.load(stored["target"])
-  figure = results_pages.picture(made, stored["runs"])
+  figure = results_pages.picture(targets.load(name), stored["runs"])
   display(Image(plotting.png(figure, dpi=90)))
   display(words(below))
 
@@ -108,17 +107,9 @@ for name in PLOTTED[: 2 if SCALE == "smoke" else None]:
 ## 3. Ask the files yourself
 
 Each run contains the command that makes it again, with placeholders for
-folders. The first run of each file:
-"""
+folders. `python -m experiments.reproduce --target=NAME --scale=cpu --list`
+prints these commands.
 
-# %%
-for name in PLOTTED:
-  runs = STORED[name]["runs"].values()
-  commands = [run["command"] for run in runs if "command" in run]
-  print(f"{name}: {(commands or [STORED[name]['command']])[0]}\n")
-
-# %% [markdown]
-"""
 Your own questions take a few lines. For example: how many points of accuracy on
 new people's handwriting does a writer's privacy cost, compared with runs
 without privacy?
