@@ -24,9 +24,10 @@ _SIZES = {"cpu": (400, 60), "full": (3200, 125)}
 def runs(scale: str) -> list[runs_lib.Run]:
   """Return every key of every setting; a trial is of built-in data."""
   if scale == "smoke":
-    trial = table3.runs(scale)[0]
-    labels = dict(setting="a trial", key=0)
-    return [dataclasses.replace(trial, labels=labels, on_validation=True)]
+    return [dataclasses.replace(
+        table3.runs(scale)[0], labels=dict(setting="a trial", key=0),
+        on_validation=True,
+    )]
   tasks, steps = _SIZES[scale]
   found = []
   for number, (setting, (query, start, fields)) in enumerate(_SETTINGS.items()):
@@ -46,11 +47,6 @@ def runs(scale: str) -> list[runs_lib.Run]:
           controls=False,
       ))
   return found
-
-
-def _five(outcome: panels.Outcome) -> panels.Outcome:
-  """Return the outcome with the accuracy for five images of a class."""
-  return {**outcome, "accuracy": next(iter(outcome["tests"].values()))}
 
 
 TARGETS = {
@@ -84,7 +80,9 @@ support set and scaled to length 1 change it by -0.2 to +0.2.""",
         table=panels.tabled({
             "setting": panels.label("setting"),
             "1 image": panels.accuracy,
-            "5 images": lambda same: panels.accuracy(list(map(_five, same))),
+            "5 images": lambda same: panels.accuracy(
+                [table3.of_shot(outcome, 5) for outcome in same]
+            ),
             "untrained, 1 image": panels.untrained,
             "tasks, expected": lambda same: f"{table3.tasks(same):,}",
             budgets.EPSILON: budgets.spent,

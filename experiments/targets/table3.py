@@ -118,8 +118,9 @@ def runs(scale: str) -> list[runs_lib.Run]:
   found = []
   for model in models(scale):
     starts = ["random", *([model["start"]] if "start" in model else [])]
-    spends: list[tuple[str, float | None]]
-    spends = [(start, EPSILON) for start in starts]
+    spends: list[tuple[str, float | None]] = [
+        (start, EPSILON) for start in starts
+    ]
     if "start" in model:
       # That of the published run, rounded down.
       true = published.epsilon(model["data"], poisson=False)
@@ -178,20 +179,25 @@ def run_of(
   )
 
 
+def of_shot(outcome: panels.Outcome, shot: int) -> panels.Outcome:
+  """Return the outcome with the accuracy for this number of images."""
+  tested = outcome.get("tests", {})
+  return {
+      **outcome,
+      "accuracy": tested.get(str(shot), outcome["accuracy"]),
+      "labels": outcome["labels"] | {"shot": shot},
+  }
+
+
 def cells(outcomes: panels.Outcomes) -> list[list[panels.Outcome]]:
   """Return the runs of each cell, whose accuracy is that of its shot."""
-  found: list[list[panels.Outcome]] = []
-  for same in panels.group(outcomes, "key"):
-    first = same[0]["labels"]["shot"]
-    for shot in dict.fromkeys([first, *map(int, same[0].get("tests", ()))]):
-      found.append([
-          {
-              **o,
-              "accuracy": o.get("tests", {}).get(str(shot), o["accuracy"]),
-              "labels": o["labels"] | {"shot": shot},
-          }
-          for o in same
-      ])
+  found = [
+      [of_shot(outcome, shot) for outcome in same]
+      for same in panels.group(outcomes, "key")
+      for shot in (
+          same[0]["labels"]["shot"], *map(int, same[0].get("tests", ()))
+      )
+  ]
   order = {cell: at for at, cell in enumerate(published.TABLE3)}
 
   def place(same: panels.Same) -> tuple[int, float, bool]:
@@ -250,9 +256,8 @@ _CLIPPED = {
 
 
 def _learner(same: panels.Same) -> str:
-  name = same[0]["config"]["learner"]["name"]
-  clipping = same[0]["labels"].get("clipping")
-  return _CLIPPED.get(clipping, _LEARNERS[name])
+  learner = _LEARNERS[same[0]["config"]["learner"]["name"]]
+  return _CLIPPED.get(same[0]["labels"].get("clipping"), learner)
 
 
 def _stated(same: panels.Same) -> str:
