@@ -126,20 +126,22 @@ def report(
   )
   if not all(run.generated for run in made.runs(scale)):
     command += " --data_dir=DATA"
-  found = {o.get("device", runs_lib.device()) for o in outcomes.values()}
   stored = {
-      **(made.more(outcomes) if made.more else {}),
+      **made.more(outcomes),
       "target": target,
       "scale": scale,
       "command": command,
-      "device": ", ".join(sorted(found)),
+      "device": ", ".join(sorted(
+          {o.get("device", runs_lib.device()) for o in outcomes.values()}
+      )),
       "runs": outcomes,
   }
-  print(textwrap.fill(results_pages.finding(made, stored), 80))
+  print(textwrap.fill(made.finding(outcomes), 80))
   files.write_json(folder / f"{target}.json", stored)
   files.write_text(folder / f"{target}.md", results_pages.page(made, stored))
-  drawn = results_pages.picture(made, outcomes)
-  plotting.save(drawn, folder / f"{target}.png")
+  plotting.save(
+      results_pages.picture(made, outcomes), folder / f"{target}.png"
+  )
   print(f"{target}.json, .md and .png are in {folder}")
 
 

@@ -67,7 +67,7 @@ def pages(folder: str | os.PathLike = FOLDER) -> dict[str, str]:
     if "target" in found:
       target = targets.load(name)
       made[f"{name}.md"] = page(target, found)
-      titles[name] = finding(target, found) or f"{target.title}."
+      titles[name] = target.finding(found["runs"]) or f"{target.title}."
     elif name == "audit":
       made["audit.md"] = _audit(found)
       titles[name] = "Measured and claimed epsilon."
@@ -86,7 +86,7 @@ def page(target: Any, stored: Mapping[str, Any]) -> str:
     target: a `panels.Target`.
     stored: the content of its JSON file.
   """
-  found = finding(target, stored)
+  found = target.finding(stored["runs"])
   parts = [
       f"# {target.title}",
       target.about,
@@ -97,11 +97,6 @@ def page(target: Any, stored: Mapping[str, Any]) -> str:
       _how(stored),
   ]
   return "\n\n".join(filter(None, parts)) + "\n"
-
-
-def finding(target: Any, stored: Mapping[str, Any]) -> str:
-  """Return a sentence with the main numbers, or ""."""
-  return target.finding(stored["runs"]) if target.finding else ""
 
 
 def _how(stored: Mapping[str, Any]) -> str:
@@ -216,19 +211,20 @@ def first_page(
   table, cell = published.TABLE3, published.cell
   private = [r for r in rows if r["private"] and cell(r) in table]
   private.sort(key=lambda r: r["accuracy"] - table[cell(r)][1])
-  missing = set(table) - {cell(r) for r in private}
   lines = [_line(row, rows) for row in private]
-  lines += [[published.task(*cell), *["-"] * 7] for cell in sorted(missing)]
-  poisson = {
-      data: report.rounded_up(published.epsilon(data, poisson=True))
-      for data in ("omniglot", "mini_imagenet")
-  }
+  lines += [
+      [published.task(*missing), *["-"] * 7]
+      for missing in sorted(set(table) - {cell(r) for r in private})
+  ]
   return _TEXT.format(
       table=tables.markdown(_HEADER, lines),
       pages="\n".join(
           f"- [{name}]({name}.md): {text}" for name, text in titles.items()
       ),
-      **poisson,
+      **{
+          data: report.rounded_up(published.epsilon(data, poisson=True))
+          for data in ("omniglot", "mini_imagenet")
+      },
   )
 
 
@@ -247,7 +243,6 @@ def _line(row: Mapping[str, Any], rows: list[dict[str, Any]]) -> list[str]:
     by += f", {row['clipping']} clipping"
   if row.get("start", "random") != "random":
     by += f" from {row['start']}"
-  proved = isinstance(row["epsilon"], float)
   return [
       f"[{published.task(*cell)}](table3.md)",
       f"{plain:.1f}",
@@ -255,7 +250,9 @@ def _line(row: Mapping[str, Any], rows: list[dict[str, Any]]) -> list[str]:
       f"{published.EPSILON:g}, "
       + report.rounded_up(published.epsilon(cell[0], poisson=False)),
       f"{row['accuracy']:.1f} ({by}, {row['keys']} key(s))",
-      report.rounded_up(row["epsilon"]) if proved else "no guarantee",
+      report.rounded_up(row["epsilon"])
+      if isinstance(row["epsilon"], float)
+      else "no guarantee",
       *(others or ["-"]),
       f"{row['untrained']:.1f}" if row.get("untrained") is not None else "-",
   ]

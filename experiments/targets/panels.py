@@ -46,17 +46,18 @@ class Target:
   table: Callable[[Outcomes], Table]
   draw: Callable[[Outcomes, Any], None]
   notes: str = ""
-  finding: Callable[[Outcomes], str] | None = None
+  finding: Callable[[Outcomes], str] = lambda outcomes: ""
   finish: Callable[..., dict[str, Any]] = runs_lib.finish
-  more: Callable[[Outcomes], dict[str, Any]] | None = None
+  more: Callable[[Outcomes], dict[str, Any]] = lambda outcomes: {}
 
 
 def group(outcomes: Outcomes, *without: str) -> list[list[Outcome]]:
   """Group outcomes whose labels differ only in those named."""
   found: dict[str, list[Outcome]] = {}
   for outcome in outcomes.values():
-    labels = outcome["labels"].items()
-    key = str([(k, v) for k, v in labels if k not in without])
+    key = str([
+        (k, v) for k, v in outcome["labels"].items() if k not in without
+    ])
     found.setdefault(key, []).append(outcome)
   return list(found.values())
 
@@ -133,11 +134,6 @@ def interval(
   )
 
 
-def half(score: Mapping[str, float]) -> float:
-  """Return half the width of a score's interval, in percent."""
-  return 50 * (score["high"] - score["low"])
-
-
 def accuracy(same: Same, model: str = "single") -> str:
   """Return the mean accuracy with its `interval`."""
   if not all(model in o["accuracy"] for o in same):
@@ -162,7 +158,7 @@ cpu_seconds = functools.partial(_time, name="cpu_seconds")
 
 def epsilon(level: str) -> Cell:
   """Return a cell with the largest epsilon of a level, or "none"."""
-  return lambda same: epsilon_of(same, level)
+  return functools.partial(epsilon_of, level=level)
 
 
 def epsilon_of(same: Same, level: str) -> str:
@@ -209,12 +205,15 @@ def draw_lines(
   """
   for number, (legend, points) in enumerate(drawn.items()):
     x, middle, low, high = zip(*points)
-    ends = [
-        [m - a for m, a in zip(middle, low)],
-        [b - m for m, b in zip(middle, high)],
-    ]
     axes.errorbar(
-        x, middle, yerr=ends, capsize=2, label=legend,
+        x,
+        middle,
+        yerr=[
+            [m - a for m, a in zip(middle, low)],
+            [b - m for m, b in zip(middle, high)],
+        ],
+        capsize=2,
+        label=legend,
         **plotting.series(number),
     )
   if logarithmic:
@@ -247,7 +246,7 @@ def name_lines(
 
 def dots(
     axes: Any,
-    outcomes: Iterable[Outcome],
+    runs: Sequence[Outcome],
     name: Callable[[Outcome], str],
     series: Callable[[Outcome], str],
     *,
@@ -258,7 +257,7 @@ def dots(
 
   Args:
     axes: of matplotlib.
-    outcomes: the runs.
+    runs: their outcomes.
     name: name of a run's line.
     series: legend of a run.
     chance: accuracy of a blind guess, in percent.
@@ -267,7 +266,6 @@ def dots(
   Returns:
     The names, from top to bottom.
   """
-  runs = list(outcomes)
   names = list(dict.fromkeys(map(name, runs)))
   legends = list(dict.fromkeys(map(series, runs)))
   for k, legend in enumerate(legends):
@@ -277,7 +275,7 @@ def dots(
     axes.errorbar(
         [100 * score["mean"] for score in scores],
         [names.index(name(o)) + shift for o in some],
-        xerr=[half(score) for score in scores],
+        xerr=[50 * (score["high"] - score["low"]) for score in scores],
         capsize=2,
         label=legend,
         **plotting.series(k) | {"linestyle": ""},
@@ -299,6 +297,6 @@ def dotted(
   """Return a function that plots `dots` with these options."""
 
   def draw(outcomes: Outcomes, figure: Any) -> None:
-    dots(figure.subplots(), outcomes.values(), name, series, **options)
+    dots(figure.subplots(), [*outcomes.values()], name, series, **options)
 
   return draw
