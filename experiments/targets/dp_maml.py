@@ -183,7 +183,7 @@ class Sweep:
         return "the best"
       return "yes" if found[2] < highest[1] else "no"
 
-    columns: dict[str, panels.Cell] = {
+    return panels.table({
         "runs": self.line,
         self.axis: lambda same: f"{self.x(same):.4g}",
         "C": _clip_norm,
@@ -195,8 +195,7 @@ class Sweep:
         "clearly below the best of its line": below,
         **budgets.COSTS,
         "of CPU time": panels.cpu_seconds,
-    }
-    return panels.table(columns, groups)
+    }, groups)
 
   def draw(self, outcomes: panels.Outcomes, figure: Any) -> None:
     """Plot accuracy over the setting, and what the paper states."""
@@ -236,12 +235,11 @@ def _mark(axes: Any, x: float, number: int, label: str) -> None:
 def _setting(outcomes: panels.Outcomes) -> str:
   """Return what all runs have in common, for the title of a picture."""
   config = next(iter(outcomes.values()))["config"]
-  participants = config["data"]["options"]["participants"]
   name, steps = config["data"]["name"], config["learner"]["inner_steps"]
   return (
       f"{published_lib.NAMES.get(name, name)}, 5-way 1-shot MAML of width"
       f" {config['model']['width']}, {steps} inner step{'s' * (steps > 1)},"
-      f" {participants:,} participants"
+      f" {config['data']['options']['participants']:,} participants"
   )
 
 
@@ -401,8 +399,8 @@ _VALIDATED = "accuracy (%), validation tasks, 95 % interval"
 
 def _deltas(same: panels.Same, *, papers: bool) -> list[float]:
   """Return delta at the epsilon that is held, at every validated step."""
-  held = HELD[round(_noise(same))]
-  return [g.delta for g in _guarantees(same, papers=papers, epsilon=held)]
+  found = _guarantees(same, papers=papers, epsilon=HELD[round(_noise(same))])
+  return [guarantee.delta for guarantee in found]
 
 
 def _epochs_table(outcomes: panels.Outcomes) -> panels.Table:
@@ -435,8 +433,10 @@ def _draw_epochs(outcomes: panels.Outcomes, figure: Any) -> None:
     color = plotting.series(number)["color"]
     axes.plot(100, REACHED[z], **panels.PUBLISHED | {"color": color})
     for papers, line in ((True, "--"), (False, ":")):
-      delta = _deltas(same, papers=papers)
-      right.plot(x, delta, color=color, linestyle=line, linewidth=1.2)
+      right.plot(
+          x, _deltas(same, papers=papers), color=color, linestyle=line,
+          linewidth=1.2,
+      )
   for line, label in (("--", "the accountant of [M]"), (":", "tight")):
     axes.plot([], [], color=plotting.SOFT, linestyle=line, label=f"δ, {label}")
   right.set_yscale("log")
@@ -470,13 +470,16 @@ def _draw_budget(outcomes: panels.Outcomes, figure: Any) -> None:
   axes = figure.subplots()
   for number, (z, same) in enumerate(_by_noise(outcomes).items()):
     found = _guarantees(same, papers=False, delta=budgets.DELTA)
-    x = [guarantee.epsilon for guarantee in found]
-    draw_validation(axes, x, same, number, f"z = {z}")
+    draw_validation(
+        axes, [guarantee.epsilon for guarantee in found], same, number,
+        f"z = {z}",
+    )
   axes.set_xscale("log")
   plotting.plain_numbers(axes.xaxis)
   axes.set_ylim(0, 100)
-  label = "ε of a participant spent so far, at δ = 1e-6"
-  _finish(axes, outcomes, _VALIDATED, label)
+  _finish(
+      axes, outcomes, _VALIDATED, "ε of a participant spent so far, at δ = 1e-6"
+  )
 
 
 # The figures ------------------------------------------------------------------

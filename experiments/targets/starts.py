@@ -74,11 +74,11 @@ def runs(scale: str) -> list[runs_lib.Run]:
     return [start, _fine_tuning([start], 1, (1,), 4, scale)]
   size = _SIZES[scale]
   rate = size["lot"] / cifar_fs_supervised.IMAGES
-  epochs = size["lots"] * rate
   supervised = [
       _run(
           name, "cifar_fs_supervised",
-          f"width={size['width']},lot={size['lot']},epochs={epochs!r}",
+          f"width={size['width']},lot={size['lot']},"
+          f"epochs={size['lots'] * rate!r}",
           rate=rate, steps=size["lots"], private=private,
       )
       for name, private in (("pre_training", False), ("dp_pre_training", True))
@@ -94,9 +94,10 @@ def runs(scale: str) -> list[runs_lib.Run]:
         )
         for name, private in (("maml", False), ("dp_maml", True))
     ]
-    both = supervised + mamls
-    tuned = _fine_tuning(both, shot, size["shots"], size["tasks"], scale)
-    found += [*mamls, tuned]
+    found += mamls
+    found.append(_fine_tuning(
+        supervised + mamls, shot, size["shots"], size["tasks"], scale
+    ))
   return found
 
 
@@ -112,8 +113,9 @@ def _run(
 ) -> runs_lib.Run:
   fields = {"delta": budgets.DELTA, "model.norm": "group"}
   if private:
-    noise = budgets.noise_multiplier(rate, steps, budgets.BUDGET, budgets.DELTA)
-    fields["mechanism.noise_multiplier"] = noise
+    fields["mechanism.noise_multiplier"] = budgets.noise_multiplier(
+        rate, steps, budgets.BUDGET, budgets.DELTA
+    )
   return runs_lib.Run(
       name=f"start_{name}",
       config=config,
@@ -179,23 +181,22 @@ def _fine_tune(
   config = RunConfig.parse(run.load(), data_dir=data_dir)
   splits = config.data.load(data_dir=data_dir)
   shape = splits.test.image_shape
-  model = builder.build(config.model, config.way, shape)
   tuned = naming.make_fine_tuning(
-      model, options.FineTuning(body=True), fresh_head=False
+      builder.build(config.model, config.way, shape),
+      options.FineTuning(body=True),
+      fresh_head=False,
   )
   params = {_RANDOM: tuned.init(jax.random.key(config.seed))}
   entries: list[dict[str, Any]] = [
-      dict(name=_RANDOM, learner=None, steps=0, guarantee=None)
+      dict(name=_RANDOM, learner=None, steps=0, guarantee=None, accuracy={})
   ]
   for name in run.of:
     of, learned = _network(below / name, shape)
     if of["learner"] == options.SUPERVISED:
       learned = tuned.with_fresh_head(learned)
     params[name] = learned
-    entries.append(dict(name=name, **of))
+    entries.append(dict(name=name, **of, accuracy={}))
   evaluator = training.Evaluator(tuned)
-  for entry in entries:
-    entry["accuracy"] = {}
   for shot in run.shots:
     tasks = training.sample_tasks(
         splits.test, way=config.way, shot=shot, query=config.evaluation.query,
@@ -215,8 +216,11 @@ def _network(
   config = RunConfig.read(folder)
   learner, _ = build.make_learners(config, shape)
   params, _ = checkpoints.restore(steps, learner.init(jax.random.key(0)))
-  guarantee = reporting.guarantees(folder, "epsilon") or None
-  facts = dict(learner=config.learner.name, steps=steps, guarantee=guarantee)
+  facts = dict(
+      learner=config.learner.name,
+      steps=steps,
+      guarantee=reporting.guarantees(folder, "epsilon") or None,
+  )
   return facts, saved_weights.of_network(params)
 
 
@@ -283,8 +287,10 @@ def draw(outcomes: panels.Outcomes, figure: Any) -> None:
         ]
         for start in starts
     }
-    label = "shots (images of a class to adapt to)"
-    panels.draw_lines(axes, lines, label, chance=budgets.CHANCE)
+    panels.draw_lines(
+        axes, lines, "shots (images of a class to adapt to)",
+        chance=budgets.CHANCE,
+    )
     axes.set_title(f"MAML trained with {trained} shot{'s' * (trained > 1)}")
 
 
