@@ -36,6 +36,7 @@ def load(name: str) -> Any:
   """
   for module, names in _MODULES.items():
     if name in names:
-      found = importlib.import_module(f"experiments.targets.{module}")
-      return found.TARGETS[name]
+      return importlib.import_module(
+          f"experiments.targets.{module}"
+      ).TARGETS[name]
   raise ValueError(f"--target={name}: expected one of {', '.join(NAMES)}")

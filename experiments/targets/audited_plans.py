@@ -49,12 +49,11 @@ class Case:
   @property
   def parts(self) -> tuple[plan.Release, str]:
     """Return the release and the attacked level."""
-    release = plan.Release(
+    return plan.Release(
         plan.Hierarchy.regular(self.sizes, levels=self.levels),
         plan.SamplingPlan(self.stages, episode=self.episode),
         self.mechanism,
-    )
-    return release, self.level
+    ), self.level
 
 
 def per_task(z: float, **fields: Any) -> plan.Mechanism:

@@ -18,8 +18,7 @@ from experiments.targets import panels
 # Preset -> its participants.
 PARTICIPANTS = {"omniglot": 400_000, "glyphs": 200}
 LEVEL = "participant"
-WAY = 5
-CHANCE = 100 / WAY
+CHANCE = 20.0  # Accuracy of a blind guess among five classes, in percent.
 DELTA, BUDGET = 1e-6, 1.5  # Of [M].
 EPSILON = "ε of a participant"
 # Fields of a trial, which learns nothing.
@@ -87,11 +86,10 @@ def stated(
 def papers_epsilon(same: panels.Same) -> str:
   """Return the epsilon that [M] would state for a run."""
   labels = same[0]["labels"]
-  found = stated(
+  return report.rounded_up(stated(
       labels["rate"], same[0]["steps"], labels["noise"], papers=True,
       delta=DELTA,
-  )
-  return report.rounded_up(found.epsilon)
+  ).epsilon)
 
 
 def sufficient_noise(same: panels.Same) -> str:

@@ -40,8 +40,9 @@ def _figure12_runs(scale: str) -> list[runs_lib.Computed]:
 def _finish_figure12(
     run: runs_lib.Computed, folder: str, **unused: Any
 ) -> dict[str, Any]:
-  found = errata.deltas_after_a_pass(run.labels["tasks"])
-  return runs_lib.record(run, folder, {"delta": found})
+  return runs_lib.record(
+      run, folder, {"delta": errata.deltas_after_a_pass(run.labels["tasks"])}
+  )
 
 
 def _delta(name: str) -> panels.Cell:
@@ -127,8 +128,8 @@ def _finish_amplification(
   """Compute epsilons of a family of plans, or the deltas of one step."""
   if run.name == _STEP:
     names = ("epsilon", "direction", "exact", "corrected", "printed")
-    found = errata.theorem3((0.05, 0.1, 0.2, 0.4, 0.7, 1.0)).rows
-    rows = [dict(zip(names, row)) for row in found]
+    epsilons = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
+    rows = [dict(zip(names, row)) for row in errata.theorem3(epsilons).rows]
   else:
     _, hierarchy, samples = _PLANS[run.name]
     rows = [_point(hierarchy, n) for n in samples]
@@ -141,11 +142,7 @@ def _point(
   """Return eta and the three epsilons of an example under one plan."""
   plan = plan_lib.SamplingPlan(tuple(map(plan_lib.FixedSize, samples)))
   leaf = hierarchy.levels[-1]
-  mechanism = plan_lib.Mechanism(
-      clip_unit=leaf, clip_norm=1.0, noise_multiplier=_Z
-  )
   eta = plan_lib.inclusion_rate(hierarchy, plan, leaf)
-
   flat = functools.partial(
       accounting.epsilon, 1.0, steps=_STEPS, delta=_DELTA
   )
@@ -153,7 +150,10 @@ def _point(
       "samples": samples,
       "eta": eta,
       "corrected": accounting.guarantee(
-          plan_lib.Release(hierarchy, plan, mechanism),
+          plan_lib.Release(
+              hierarchy, plan,
+              plan_lib.Mechanism(clip_unit=leaf, noise_multiplier=_Z),
+          ),
           steps=_STEPS, delta=_DELTA, level=leaf,
       ).epsilon,
       "printed": flat(eta, 1 / _Z),
@@ -262,18 +262,19 @@ def _finish_table4(
   shape, query, _ = _DATA[run.name]
 
   def step(clip_norm: float, noise_multiplier: float) -> Callable[[], Any]:
-    made = settings.omniglot(
+    return settings.omniglot(
         inner_steps=1 if smoke else 5, query=query, width=run.labels["width"],
         tasks=tasks, shape=shape, smoke=smoke, clip_norm=clip_norm,
         noise_multiplier=noise_multiplier,
-    )
-    return made.advance(mesh=training.make_mesh())
+    ).advance(mesh=training.make_mesh())
 
   steps = {"maml": step(math.inf, 0.0), "dp_maml": step(0.25, 1.0)}
   options = harness.Options(smoke=smoke, repeats=run.labels["repeats"])
   found = harness.summaries(harness.interleaved(steps, options), tasks)
-  ratio = found["dp_maml"]["seconds"] / found["maml"]["seconds"]
-  return runs_lib.record(run, folder, {"per_task": found, "ratio": ratio})
+  return runs_lib.record(run, folder, {
+      "per_task": found,
+      "ratio": found["dp_maml"]["seconds"] / found["maml"]["seconds"],
+  })
 
 
 def _time(kind: str) -> panels.Cell:
@@ -309,10 +310,11 @@ def _draw_table4(outcomes: panels.Outcomes, figure: Any) -> None:
     here = [1e3 * o["per_task"][kind]["seconds"] for o in outcomes.values()]
     style = plotting.series(number) | {"linestyle": ""}
     axes.plot(here, places, label=f"{title}, here", **style)
-    look = {"color": style["color"], "label": f"{title}, published"}
     axes.plot(
-        [TIMES[name][number] for name in outcomes], places,
-        **panels.PUBLISHED | look,
+        [TIMES[name][number] for name in outcomes],
+        places,
+        **panels.PUBLISHED
+        | {"color": style["color"], "label": f"{title}, published"},
     )
   axes.set_xscale("log")
   panels.name_lines(

@@ -15,7 +15,6 @@ from experiments.targets import panels
 
 EPSILONS = (0.5, 0.75, 1.0, None)
 SPLITS = ("homogeneous", "inhomogeneous_1", "inhomogeneous_2")
-_GLOBAL = "one_client"
 # (split, epsilon) -> the lowest and the highest published test accuracy.
 PUBLISHED = {
     ("homogeneous", 0.5): (0.840, 0.846),
@@ -49,7 +48,7 @@ def _runs(scale: str) -> list[runs_lib.Run]:
           labels=dict(split=split, epsilon=epsilon, key=key),
           program="pvi",
       )
-      for split, epsilon in [*cells, (_GLOBAL, None)]
+      for split, epsilon in [*cells, ("one_client", None)]
       for key in range(1 if smoke else 3)
   ]
 
@@ -73,8 +72,9 @@ def _finish(
       f"{config.table} {config.visit} {config.server} {config.model}",
       lambda: federation.Federation(spec),
   )
-  workdir = pathlib.Path(folder) / run.name
-  result = program.run(spec, workdir, federation=compiled)
+  result = program.run(
+      spec, pathlib.Path(folder) / run.name, federation=compiled
+  )
   runs_lib.check_done(result.stopped)
   found = {
       name: program.score(

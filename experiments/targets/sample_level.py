@@ -28,12 +28,10 @@ def noise_multipliers(**arguments: int) -> tuple[float, float]:
   """
 
   def spent(inner: float) -> float:
-    noise = dict(
-        noise_multiplier=_OUTER * inner, inner_noise_multiplier=inner
-    )
-    config = RunConfig.parse(
-        omniglot_characters.get_config(budgets.text(arguments | noise))
-    )
+    config = RunConfig.parse(omniglot_characters.get_config(budgets.text(
+        arguments
+        | dict(noise_multiplier=_OUTER * inner, inner_noise_multiplier=inner)
+    )))
     return accounting.guarantee(
         config.release, steps=config.steps, delta=DELTA, level=DRAWING
     ).epsilon
@@ -61,11 +59,11 @@ _SIZES: dict[str, tuple[int, tuple[int, ...], tuple[int, ...]]] = {
 def runs(scale: str) -> list[runs_lib.Run]:
   """Return the runs of the figure; a trial is of built-in data."""
   if scale == "smoke":
-    trial = "participants=40,rate=0.05,width=2,inner_steps=1,shot=1,query=1"
     return [runs_lib.Run(
         name="sample_level_shot_1",
         config="glyphs_sample_level",
-        arguments=f"{trial},steps=2",
+        arguments="participants=40,rate=0.05,width=2,inner_steps=1,shot=1,"
+        "query=1,steps=2",
         overrides={"delta": DELTA, **budgets.SMALL},
         labels=dict(shot=1, kind=_PAPERS, epsilon=None),
     )]

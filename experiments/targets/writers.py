@@ -60,13 +60,16 @@ def _run(
   )
 
 
-_LEVELS = dict(zip(
-    ("ε of a writer", "of a writer's digit", "of an image"), source.LEVELS
-))
 _table = panels.tabled({
     "images of a digit": panels.label("shot"),
     "noise multiplier": panels.field("noise_multiplier", "{:.3f}"),
-    **{header: panels.epsilon(level) for header, level in _LEVELS.items()},
+    **{
+        header: panels.epsilon(level)
+        for header, level in zip(
+            ("ε of a writer", "of a writer's digit", "of an image"),
+            source.LEVELS,
+        )
+    },
     panels.SINGLE: panels.accuracy,
     "ensemble of the best": panels.ensemble,
     "untrained": panels.untrained,
