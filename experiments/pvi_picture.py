@@ -29,9 +29,10 @@ def convergence() -> plotting.Figure:
   rng = np.random.default_rng(4)
   x = np.linspace(-2, 2, _CLIENTS * _POINTS).reshape(_CLIENTS, _POINTS)
   y = 0.5 + 0.8 * x + _NOISE * rng.normal(size=x.shape)
-  inputs = jnp.asarray(np.stack([np.ones_like(x), x], -1))
   model = pvi.LinearRegression(2, noise=_NOISE)
-  examples = pvi.Examples(inputs, jnp.asarray(y), jnp.ones_like(x))
+  examples = pvi.Examples(
+      jnp.stack([jnp.ones_like(x), x], -1), jnp.asarray(y), jnp.ones_like(x)
+  )
   everything = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), examples)
   prior = model.prior(1.0)
   exact = gaussian.product(prior, model.exact(everything))
@@ -45,9 +46,9 @@ def convergence() -> plotting.Figure:
     )
     done = rounds
     for m in range(_CLIENTS):
-      one = gaussian.product(posterior.prior, posterior.factor(m))
       axes.plot(
-          *_ellipse(one), color=plotting.COLORS[m + 1], linestyle="-",
+          *_ellipse(gaussian.product(posterior.prior, posterior.factor(m))),
+          color=plotting.COLORS[m + 1], linestyle="-",
           label=f"prior and the factor of client {m + 1}",
       )
     axes.plot(
@@ -76,5 +77,7 @@ def _ellipse(q: gaussian.Full) -> tuple[np.ndarray, np.ndarray]:
 
 
 if __name__ == "__main__":
-  _FOLDER = pathlib.Path(__file__).parent / "results"
-  plotting.save(convergence(), _FOLDER / "pvi_regression.png")
+  plotting.save(
+      convergence(),
+      pathlib.Path(__file__).parent / "results" / "pvi_regression.png",
+  )

@@ -99,15 +99,14 @@ class Run:
     preset = self.config.rpartition(".")[2]
     if self.arguments:
       preset += f":{self.arguments}"
-    flags = [
-        shlex.quote(f"--config.{name}={value}")
-        for name, value in self.overrides.items()
-    ]
     return " ".join(
         [
             f"episodic-dp {self.program}",
             f"--config={preset}",
-            *flags,
+            *(
+                shlex.quote(f"--config.{name}={value}")
+                for name, value in self.overrides.items()
+            ),
             *([] if self.generated else ["--data_dir=DATA"]),
             "--workdir=DIR",
         ]
@@ -296,11 +295,11 @@ def code() -> str:
   return f"version {_version.__version__}"
 
 
-def provenance(workdir: str | os.PathLike, score: str) -> dict[str, Any]:
+def provenance(folder: pathlib.Path, score: str) -> dict[str, Any]:
   """Return what a finished run records next to its scores.
 
   Args:
-    workdir: its folder.
+    folder: its folder.
     score: the name of the validated score, such as "accuracy".
 
   Returns:
@@ -310,17 +309,12 @@ def provenance(workdir: str | os.PathLike, score: str) -> dict[str, Any]:
     private diagnostics, which no guarantee covers, "diagnostics": {"loss",
     "norm", "clipped", "clip_norm"} of every step.
   """
-  folder = pathlib.Path(workdir)
   name = f"validation_{score}"
   # Without step 0, which the first outcomes lack and which costs nothing.
   lines = [
       line for line in metrics.read(folder / metrics.FILE)
       if name in line and line["step"]
   ]
-  columns = {
-      "steps": "step", "values": name, "low": "validation_low",
-      "high": "validation_high",
-  }
   config = json.loads((folder / workdir_lib.CONFIG).read_text("utf-8"))
   sizes = json.dumps(config.get("hierarchy", {}).get("sizes", []))
   if len(sizes) > _LONG:
@@ -330,7 +324,10 @@ def provenance(workdir: str | os.PathLike, score: str) -> dict[str, Any]:
   found = {
       "config": config,
       "validation": {
-          key: _column(lines, field) for key, field in columns.items()
+          "steps": _column(lines, "step"),
+          "values": _column(lines, name),
+          "low": _column(lines, "validation_low"),
+          "high": _column(lines, "validation_high"),
       },
       "statement": _digest((folder / reporting.GUARANTEE).read_bytes()),
   }

@@ -140,12 +140,10 @@ def train(
   return params
 
 
-def main(argv: Sequence[str]) -> None:
+def main(_: Sequence[str]) -> None:
   """Train the start and write it to the package."""
-  del argv
-  name = _START.value
   models.write_weights(
-      _OUT.value or parts.shipped(name), train(**_RECIPES[name])
+      _OUT.value or parts.shipped(_START.value), train(**_RECIPES[_START.value])
   )
 
 
