@@ -23,14 +23,14 @@ default is required. `episodic-dp train --help` prints the first table.
 
 def document() -> str:
   """Return the page: fields of runs, of each data set, and of PVI."""
-  options = {name: type(data.read_options(name, {})) for name in data.NAMES}
   return "\n".join([
       _HEAD,
       "## `episodic-dp train`\n",
       _tables(run_config.RunConfig),
       *(
-          f"## `data.options` of {name}\n\n{_table(reference.fields(kind))}"
-          for name, kind in options.items()
+          f"## `data.options` of {name}\n\n"
+          + _table(reference.fields(type(data.read_options(name, {}))))
+          for name in data.NAMES
       ),
       "## `episodic-dp pvi`\n",
       _tables(pvi.Config),
@@ -54,5 +54,4 @@ def _table(rows: Iterable[tuple[str, str, str, str]]) -> str:
       (f"`{path}`", words, f"`{default}`" if default else "required", meaning)
       for path, words, default, meaning in rows
   ]
-  header = ("field", "type", "default", "meaning")
-  return tables.markdown(header, cells) + "\n"
+  return tables.markdown(("field", "type", "default", "meaning"), cells) + "\n"

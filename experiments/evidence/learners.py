@@ -151,7 +151,6 @@ def units() -> dict[str, Unit]:
   regular = plan_lib.Hierarchy.regular
   participants = regular((16, 8, 6), levels=("participant", "class", "image"))
   classes = regular((16, 6), levels=("class", "image"))
-  single = regular((64,), levels=("image",))
   return {
       "participant": Unit("participant", participants, "unit"),
       "episode (disjoint)": Unit(plan_lib.EPISODE, classes, "disjoint"),
@@ -159,7 +158,9 @@ def units() -> dict[str, Unit]:
       "example with noisy inner steps": Unit(
           "image", participants, "unit", noisy=True
       ),
-      "example without a task": Unit("image", single),
+      "example without a task": Unit(
+          "image", regular((64,), levels=("image",))
+      ),
   }
 
 
@@ -244,8 +245,10 @@ def descriptions() -> pages.Section:
   ]
 
   def transductive(kind: type) -> str:
-    built = {norm: Variant("", kind, {}).build(norm) for norm in NORMS}
-    answers = {n: _TRANSDUCTIVE[b.transductive] for n, b in built.items()}
+    answers = {
+        norm: _TRANSDUCTIVE[Variant("", kind, {}).build(norm).transductive]
+        for norm in NORMS
+    }
     return _grouped({
         norm: f"{verdict} {notes.number(because)}"
         for norm, (verdict, because) in answers.items()

@@ -66,11 +66,10 @@ class Notes:
 
   def numbers(self, *refusals: Refusal) -> str:
     """Return numbers such as (3) (5)."""
-    found = (
+    return " ".join(dict.fromkeys(
         self.number(r.sentence, self._names.sub("…", r.rule), r.unsound)
         for r in refusals
-    )
-    return " ".join(dict.fromkeys(found))
+    ))
 
   def lines(self) -> list[str]:
     """Return the numbered sentences, as Markdown."""
@@ -89,8 +88,9 @@ class Table:
 
   def markdown(self) -> str:
     """Return a table of GitHub-flavoured Markdown."""
-    rows = [[shown(cell) for cell in row] for row in self.rows]
-    return tables.markdown(self.columns, rows)
+    return tables.markdown(
+        self.columns, [[shown(cell) for cell in row] for row in self.rows]
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,13 +104,12 @@ class Section:
 
   def markdown(self) -> str:
     """Return the section of a page."""
-    parts = [
+    return "\n\n".join([
         f"## {self.title}",
         textwrap.fill(self.text, 80),
         self.table.markdown(),
-        "\n".join(self.notes.lines()),
-    ]
-    return "\n\n".join(parts) + "\n"
+        "\n".join(self.notes.lines()) + "\n",
+    ])
 
 
 def filled(text: str, mark: str, found: Mapping[str, Table]) -> str:

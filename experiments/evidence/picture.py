@@ -52,8 +52,10 @@ def branch() -> Any:
     small: dict[str, Any] = dict(color=plotting.SOFT, va="center")
     axes.text(0, y + 0.05, title, weight="bold", fontsize=11)
     axes.text(0, y - 0.05, sampling, **small)
-    epsilon = report.rounded_up(guarantee.epsilon)
-    axes.text(0.8, y, f"ε = {epsilon}", fontsize=14, color=plotting.BLUE)
+    axes.text(
+        0.8, y, f"ε = {report.rounded_up(guarantee.epsilon)}", fontsize=14,
+        color=plotting.BLUE,
+    )
     axes.text(0.8, y - 0.06, f"for one {level}", **small)
     parent = (places[sampled[0]], y)
   axes.plot((0.95, 0.96, 0.96, 0.95), (0.93, 0.93, 0.1, 0.1), "-",

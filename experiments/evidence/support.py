@@ -21,9 +21,6 @@ from experiments.evidence import pages
 
 FILE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "support.md"
 
-# Accountant -> the guarantee, or the refusal.
-Answers = Mapping[str, Guarantee | pages.Refusal]
-
 
 def one_stage() -> pages.Section:
   """Test records from a list."""
@@ -49,12 +46,11 @@ def any_tree() -> pages.Section:
 
 def users() -> pages.Section:
   """Test users of example-level training."""
-  drawn = plan_lib.Poisson(0.1)
   return _section(
       "Users whose examples are sampled and clipped one by one",
       "No episode: an example and its user have a guarantee from one run.",
       plan_lib.Hierarchy.regular((64, 32), levels=("user", "example")),
-      [(first, drawn) for first in _primary(8)],
+      [(first, plan_lib.Poisson(0.1)) for first in _primary(8)],
       [("example", "example", {})],
       plan_lib.SamplingPlan,
   )
@@ -86,11 +82,15 @@ def unit() -> pages.Section:
 
 def disjoint() -> pages.Section:
   """Test episodes cut from sampled classes."""
-  plans = [(first, _EXAMPLES) for first in _primary(16)]
   return _section(
       'Tasks cut from sampled classes (`form="disjoint"`)',
       "Classes are sampled from one pool and cut into tasks of four.",
-      _POOL, [*plans, (plan_lib.FixedSize(16), plan_lib.All())], _OF_CLASSES,
+      _POOL,
+      [
+          *((first, _EXAMPLES) for first in _primary(16)),
+          (plan_lib.FixedSize(16), plan_lib.All()),
+      ],
+      _OF_CLASSES,
       lambda stages: plan_lib.SamplingPlan(
           stages,
           episode=plan_lib.Episode(
@@ -230,10 +230,9 @@ def _shared(
       _TREE.sizes or (), levels=_TREE.levels, copies=True,
       most_copies=most_copies,
   )
-  some = plan_lib.FixedSize(4)
   return _section(
       title, text, hierarchy,
-      [(first, some, _EXAMPLES) for first in _primary(8)],
+      [(first, plan_lib.FixedSize(4), _EXAMPLES) for first in _primary(8)],
       [("participant", "participant", {}), _INSIDE[1]],
       lambda stages: plan_lib.SamplingPlan(
           stages, episode=plan_lib.Episode(way=4, shot=1, query=2)
@@ -276,10 +275,14 @@ def _section(
   columns = [
       (level, relation) for relation in RELATIONS for level in hierarchy.levels
   ]
-  header = ["stages", "clip unit"] + [
-      level + ("" if relation == "add-or-remove" else ", replace-one")
-      for level, relation in columns
-  ]
+  header = (
+      "stages",
+      "clip unit",
+      *(
+          level + ("" if relation == "add-or-remove" else ", replace-one")
+          for level, relation in columns
+      ),
+  )
   notes, rows = notes or pages.Notes(), []
   for stages in all_stages:
     for label, unit, fields in clips:
@@ -299,8 +302,7 @@ def _section(
       ]
       names = " > ".join(type(stage).__name__ for stage in stages)
       rows.append((names, label, *cells))
-  table = pages.Table(tuple(header), tuple(rows))
-  return pages.Section(title, text, table, notes)
+  return pages.Section(title, text, pages.Table(header, tuple(rows)), notes)
 
 
 def _ask(
@@ -328,8 +330,10 @@ def _ask(
   return found
 
 
-def cell(answers: Answers, notes: pages.Notes) -> str:
-  """Return the answers of the accountants for one plan and unit."""
+def cell(
+    answers: Mapping[str, Guarantee | pages.Refusal], notes: pages.Notes
+) -> str:
+  """Return the answers of the accountants, by name, for one plan and unit."""
   refused = {
       name: r for name, r in answers.items() if isinstance(r, pages.Refusal)
   }
@@ -377,5 +381,6 @@ column says so.
 def document() -> str:
   """Write the whole page."""
   names = ", ".join(f"`{name}`" for name in ACCOUNTANTS)
-  sections = (section().markdown() for section in SECTIONS)
-  return "\n".join([_HEAD.format(names=names), *sections])
+  return "\n".join([
+      _HEAD.format(names=names), *(make().markdown() for make in SECTIONS)
+  ])
