@@ -286,21 +286,6 @@ def converged(losses: Sequence[float]) -> int:
   return above[-1] + 1 if above else 1
 
 
-def validation(same: panels.Same) -> tuple[np.ndarray, ...]:
-  """Return (middle, low, high) validation accuracy in percent, step by step.
-
-  For one key the ends are those of the interval over tasks; for several, the
-  lowest and the highest key.
-  """
-  values, low, high = (
-      100 * np.array([o["validation"][name] for o in same])
-      for name in ("values", "low", "high")
-  )
-  if len(same) == 1:
-    return values[0], low[0], high[0]
-  return values.mean(0), values.min(0), values.max(0)
-
-
 def _epochs(same: panels.Same, steps: Sequence[int]) -> list[float]:
   """Return steps as hundredths of the run, the epochs of [M]."""
   return [100 * step / same[0]["steps"] for step in steps]
@@ -329,11 +314,21 @@ def _guarantees(
 def draw_validation(
     axes: Any, x: Sequence[float], same: panels.Same, number: int, label: str
 ) -> None:
-  """Plot a validation curve within its intervals."""
-  middle, low, high = validation(same)
+  """Plot a curve of validation accuracies within its intervals.
+
+  For one key these are the intervals over tasks; for several they reach from
+  the lowest to the highest key.
+  """
+  ends = ("low", "high") if len(same) == 1 else ("values", "values")
+  middle, low, high = (
+      100 * np.array([o["validation"][name] for o in same])
+      for name in ("values", *ends)
+  )
   style = plotting.series(number)
-  axes.plot(x, middle, label=label, **style)
-  axes.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
+  axes.plot(x, middle.mean(0), label=label, **style)
+  axes.fill_between(
+      x, low.min(0), high.max(0), color=style["color"], alpha=0.15, linewidth=0
+  )
 
 
 def _of_norms(
