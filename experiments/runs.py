@@ -157,8 +157,13 @@ class Shared:
         lambda: config.data.load(**where),
     )
     # An evaluator is compiled for the learner and its network.
-    names = ("data", "model", "learner", "episode", "fine_tuning")
-    tested = json.dumps([parts.get(name) for name in names], sort_keys=True)
+    tested = json.dumps(
+        [
+            parts.get(name)
+            for name in ("data", "model", "learner", "episode", "fine_tuning")
+        ],
+        sort_keys=True,
+    )
     spec = build.build(
         config, splits=splits, evaluator=self._made.get(tested), **where
     )

@@ -63,11 +63,6 @@ def per_task(z: float, **fields: Any) -> plan.Mechanism:
   )
 
 
-def per_episode(z: float) -> plan.Mechanism:
-  """Return a mechanism that clips tasks cut from sampled classes."""
-  return plan.Mechanism(clip_unit="episode", noise_multiplier=z)
-
-
 QUANTILE: dict[str, Any] = dict(
     clipping="private_quantile", clip_quantile=0.5, clip_rate=0.2,
     count_noise=3.0,
@@ -99,16 +94,20 @@ CASES = {
         *TREE, PASS, UNIT, per_task(0.7), "participant", 10, 0.7),
     "pass image": Case(*TREE, PASS, UNIT, per_task(0.7), "image", 10, 0.3),
     "disjoint class": Case(
-        (40, 8), POOL, (F(8), F(2)), DISJOINT, per_episode(1.4), "class", 10,
+        (40, 8), POOL, (F(8), F(2)), DISJOINT,
+        plan.Mechanism(clip_unit="episode", noise_multiplier=1.4), "class", 10,
         0.7),
     "disjoint drawing": Case(
-        (40, 8), POOL, (F(8), F(2)), DISJOINT, per_episode(1.0), "drawing", 10,
-        0.7),
+        (40, 8), POOL, (F(8), F(2)), DISJOINT,
+        plan.Mechanism(clip_unit="episode", noise_multiplier=1.0), "drawing",
+        10, 0.7),
     "independent class": Case(
-        (20, 8), POOL, (F(2), F(2)), INDEPENDENT, per_episode(2.2), "class", 10,
+        (20, 8), POOL, (F(2), F(2)), INDEPENDENT,
+        plan.Mechanism(clip_unit="episode", noise_multiplier=2.2), "class", 10,
         0.7),
     "independent drawing": Case(
-        (20, 8), POOL, (F(2), F(2)), INDEPENDENT, per_episode(1.6), "drawing",
+        (20, 8), POOL, (F(2), F(2)), INDEPENDENT,
+        plan.Mechanism(clip_unit="episode", noise_multiplier=1.6), "drawing",
         10, 0.4),
     "quantile participant": Case(
         *TREE, POISSON, UNIT, per_task(0.8, **QUANTILE), "participant", 10,

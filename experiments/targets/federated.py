@@ -82,11 +82,14 @@ def _finish(
       )
       for name, part in (("validation", rows.validation), ("test", rows.test))
   }
-  reached = program.worst(result.guarantees)
   return runs_lib.record(run, folder, {
       "rounds": result.rounds,
       "seconds": round(result.seconds, 1),
-      "epsilon_reached": None if run.labels["epsilon"] is None else reached[0],
+      "epsilon_reached": (
+          None
+          if run.labels["epsilon"] is None
+          else program.worst(result.guarantees)[0]
+      ),
       # The delta and the visits of each kind of client.
       "clients": sorted(
           set(zip(spec.deltas, result.visits)), reverse=True

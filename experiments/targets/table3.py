@@ -162,10 +162,9 @@ def run_of(
       data=model["data"], way=model["way"], shot=1, private=private,
       start=start, epsilon=epsilon, steps=arguments["steps"],
   )
-  kind = ""
   if "kind" in model:
     labels["clipping"] = model["kind"]
-    kind = f"_maml_{model['kind']}"
+  kind = f"_maml_{model['kind']}" if "kind" in model else ""
   spent = f"{epsilon:g}" if private else "plain"
   return runs_lib.Run(
       name=f"{model['data']}_{model['way']}_way{kind}_{start}_{spent}"
