@@ -121,8 +121,7 @@ def some_tasks(tasks, count=4):
   for number in range(count):
     for i in range(5):
       for j, axes in enumerate(panels[:, 5 * number + i]):
-        image = tasks.images[tasks.rows[number, i, j], ..., 0]
-        axes.imshow(image, cmap="gray")
+        axes.imshow(tasks.images[tasks.rows[number, i, j], ..., 0], cmap="gray")
         axes.set_axis_off()
     panels[0, 5 * number].set_title(f"task {number + 1}")
   return figure
@@ -159,8 +158,10 @@ release = release.replace(
     )
 )
 print(f"noise multiplier {release.mechanism.noise_multiplier:.3f}")
-guarantees = accounting.guarantees(release, steps=STEPS, delta=DELTA)
-print(*guarantees.values(), sep="\n")
+print(
+    *accounting.guarantees(release, steps=STEPS, delta=DELTA).values(),
+    sep="\n",
+)
 
 # %% [markdown]
 """
@@ -242,10 +243,14 @@ that need protection.
 """
 
 # %%
-bare = plan.Mechanism(
-    clip_unit=PERSON, clip_norm=float("inf"), noise_multiplier=0.0
+without_privacy, _ = train(
+    release.replace(
+        mechanism=plan.Mechanism(
+            clip_unit=PERSON, clip_norm=float("inf"), noise_multiplier=0.0
+        )
+    ),
+    "not private",
 )
-without_privacy, _ = train(release.replace(mechanism=bare), "not private")
 
 
 @plotting.styled
@@ -254,9 +259,12 @@ def curves():
   figure = plotting.figure(3.2)
   axes = figure.subplots()
   for number, (name, points) in enumerate(CURVES.items()):
-    steps, accuracies = zip(*points)
-    percent = [100 * a for a in accuracies]
-    axes.plot(steps, percent, label=name, **plotting.series(number))
+    axes.plot(
+        [step for step, _ in points],
+        [100 * accuracy for _, accuracy in points],
+        label=name,
+        **plotting.series(number),
+    )
   axes.axhline(20, label="chance", **plotting.REFERENCE)
   axes.set_xlabel("steps")
   axes.set_ylabel("accuracy on validation people (%)")
@@ -284,8 +292,11 @@ rows = [
     ),
     ("not private", evaluator.score([without_privacy], test), "none"),
 ]
-header = ("model", "accuracy on test people", f"ε of a {PERSON}")
-print(tables.text(header, rows))
+print(
+    tables.text(
+        ("model", "accuracy on test people", f"ε of a {PERSON}"), rows
+    )
+)
 print(f"\nchance is 20 %; 95 % intervals over {COUNT} tasks")
 print("what the private model promises:")
 print(*result.guarantees.values(), sep="\n")
