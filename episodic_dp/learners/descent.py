@@ -10,10 +10,11 @@ import jax.numpy as jnp
 from episodic_dp import backends
 
 Params = Any
-Loss = Callable[[Params, Any, Any], jax.Array]  # The loss of an inner step.
-# Maps a loss (params, examples, step) -> scalar to its gradient (params,
-# examples, step) -> like params.
-InnerGradient = Callable[[Loss], Callable[..., Params]]
+# Maps the loss of an inner step, (params, examples, step) -> scalar, to its
+# gradient, (params, examples, step) -> like params.
+InnerGradient = Callable[
+    [Callable[[Params, Any, Any], jax.Array]], Callable[..., Params]
+]
 
 
 def descend(

@@ -272,7 +272,10 @@ def _batch(problem: Problem, weights: Any, unflatten: Any) -> Any:
         .unflatten(0, (tasks, -1))
         for x in sets
     ]
-    head = {name: parts[name] for name in _HEAD if name in parts}
+    head = {
+        name: parts[name]
+        for name in ("head", "log_ridge", "log_scale") if name in parts
+    }
     head_loss = functools.partial(_head_loss, problem.kind)
     losses = torch.vmap(head_loss)(head, features, labels)
     outputs = [y for pairs in passed for _, y in pairs]
@@ -290,7 +293,6 @@ def _batch(problem: Problem, weights: Any, unflatten: Any) -> Any:
   return total
 
 
-_HEAD = "head", "log_ridge", "log_scale"
 WAYS = {"loop": _loop, "batch": _batch}
 
 

@@ -47,7 +47,7 @@ class Run:
   """
 
   learner: learners.Learner
-  dataset: data.ArrayDataset
+  dataset: data.Dataset
   plan: plan_lib.SamplingPlan
   mechanism: plan_lib.Mechanism
   optimizer: optax.GradientTransformation = optax.adam(0.01)

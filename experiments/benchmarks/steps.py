@@ -18,7 +18,6 @@ from episodic_dp import plan as plan_lib
 from episodic_dp import sampling as sampling_lib
 from episodic_dp import training
 from episodic_dp.config.run_config import RunConfig
-from episodic_dp.training import meta_training
 from experiments import runs as runs_lib
 from experiments.benchmarks import harness
 from experiments.benchmarks import peers
@@ -37,31 +36,24 @@ def overhead(options: harness.Options) -> harness.Found:
   step and 1 query per class a task is as cheap as possible, so that additions
   are most visible.
   """
-  widths, tasks = ((4,), CHUNK) if options.smoke else ((64, 16), TASKS)
-  steps: dict[str, Any] = {}
-  for width in widths:
-    make = functools.partial(
-        settings.omniglot, query=1, width=width, tasks=tasks,
-        smoke=options.smoke,
-    )
-    without = make(clip_norm=math.inf, noise_multiplier=0.0)
-    steps[f"private, Conv4-{width}"] = make().advance()
-    steps[f"none, Conv4-{width}"] = without.advance()
-  turns = harness.interleaved(steps, options)
+  width, tasks = (4, CHUNK) if options.smoke else (64, TASKS)
+  make = functools.partial(
+      settings.omniglot, query=1, width=width, tasks=tasks, smoke=options.smoke
+  )
+  without = make(clip_norm=math.inf, noise_multiplier=0.0)
+  turns = harness.interleaved(
+      {"private": make().advance(), "none": without.advance()}, options
+  )
   return harness.Found(
-      settings={"tasks": tasks},
+      settings={"width": width, "tasks": tasks},
       cases=harness.summaries(turns),
       rows=[
           harness.row(
               f"private step / without clipping and noise, Conv4-{width}",
-              harness.ratio(
-                  turns[f"private, Conv4-{width}"],
-                  turns[f"none, Conv4-{width}"],
-              ),
+              harness.ratio(turns["private"], turns["none"]),
               at_most=1.10,
               unit="×",
           )
-          for width in widths
       ],
   )
 
@@ -327,13 +319,12 @@ def shared_weights(options: harness.Options) -> harness.Found:
     }
     if ratios:
       values = sorted(ratios.values())
-      ahead = sum(value >= 1 for value in values)
       rows += [
           harness.row(
               f"{text}, median of {len(values)} cases: PyTorch's best way /"
               " all cores",
               statistics.median(values), at_least=1.3, unit="×",
-              note=f"at least 1 in {ahead}",
+              note=f"at least 1 in {sum(value >= 1 for value in values)}",
           ),
           harness.row(
               f"{text}, the least", values[0], at_least=1.0, unit="×",
@@ -377,13 +368,16 @@ def compile_alone(name: str) -> harness.Turn:
   os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
   jax.config.update("jax_enable_compilation_cache", False)
   if name == "main":
-    config = runs_lib.Run(name=name, config="glyphs", labels={}).load()
-    spec, _ = runs_lib.Shared().build(RunConfig.parse(config))
-    step: Any = meta_training.MetaTraining(spec)
-    state = step.init()
+    spec, _ = runs_lib.Shared().build(RunConfig.parse(
+        runs_lib.Run(name=name, config="glyphs", labels={}).load()
+    ))
+    run = settings.Run(
+        learner=spec.learner, dataset=spec.train, plan=spec.release.plan,
+        mechanism=spec.release.mechanism, optimizer=spec.optimizer,
+    )
   else:
     run = make_run({**CASES, **SMOKE}[name])
-    step, state = run.step(), run.init()
+  step, state = run.step(), run.init()
   return harness.timed(lambda: step.compile(state))
 
 
@@ -421,9 +415,10 @@ def accelerator(options: harness.Options) -> harness.Found:
   with futures.ThreadPoolExecutor(4) as pool:
     steps = dict(zip(names, pool.map(compiled, cases)))
   turns = harness.interleaved(steps, options)
-  found: dict[str, Any] = {}
-  for (name, measured), (case, _) in zip(turns.items(), cases):
-    found |= harness.summaries({name: measured}, case.tasks)
+  found = {
+      name: harness.summaries(turns, case.tasks)[name]
+      for name, (case, _) in zip(names, cases)
+  }
   return harness.Found(
       settings={},
       cases=found,
@@ -471,8 +466,8 @@ def sampling(options: harness.Options) -> harness.Found:
   number of tasks differs from step to step, without a new compilation.
   """
   smoke = options.smoke
-  tasks, per_turn, largest = (8, 1, 10**5) if smoke else (1600, 10, 10**8)
-  smallest = 10_000
+  tasks, per_turn = (8, 1) if smoke else (1600, 10)
+  smallest, largest = 10**4, 10**5 if smoke else 10**8
   described = {
       name: settings.omniglot(
           query=1, participants=count, tasks=tasks, smoke=True

@@ -45,9 +45,7 @@ def replaced(text: str, table: str) -> str:
 
 
 def _number(value: float, unit: str) -> str:
-  text = f"{value:.3g}"
-  if abs(value) >= 1000:
-    text = f"{value:.0f}"
+  text = f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
   return f"{text}{unit}" if unit in ("×", "%") else f"{text} {unit}".rstrip()
 
 
