@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from episodic_dp import backends
 from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp.learners import maml
@@ -165,7 +166,12 @@ def test_a_schedule_is_resolved_by_the_outer_step():
         (learners.ANIL, {"body": [0.0] * 3, "head": [RATE] * 3}),
     ],
 )
-def test_loss_and_gradient_are_those_of_the_plain_loop(kind, rates):
+@pytest.mark.parametrize("loops", [True, False])
+def test_loss_and_gradient_are_those_of_the_plain_loop(
+    kind, rates, loops, monkeypatch
+):
+  chosen = backends.choices()._replace(loops=loops)
+  monkeypatch.setattr(backends, "choices", lambda: chosen)
   learner = kind(tiny.model(), inner_steps=3, inner_rate=RATE)
   episode, params = tiny.episode(), learner.init(jax.random.key(0))
   tiny.assert_gradient(
@@ -228,11 +234,13 @@ def test_the_inner_gradient_can_be_replaced_and_knows_its_step(
         lambda a: 10.0**step * jnp.ones_like(a), p
     )
 
-  support = tiny.episode(dtype="f").support
-  adapted = learner.adapt(params, support, inner_gradient=powers)
+  adapted = learner.adapt(
+      params, tiny.episode(dtype="f").support, inner_gradient=powers
+  )
   for k, array in params.items():
-    moved = 111 * RATE if k in moving else 0.0
-    np.testing.assert_allclose(adapted[k], array - moved, rtol=1e-5)
+    np.testing.assert_allclose(
+        adapted[k], array - 111 * RATE * (k in moving), rtol=1e-5
+    )
 
 
 def test_a_head_is_found_in_haiku_names_and_missed_by_name():
