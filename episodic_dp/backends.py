@@ -6,8 +6,9 @@ that may compute first calls `ask_for_cores`.
 
 A CPU ("cpu") uses separate forms of some convolutions, which exist only because
 their plain forms are slow there (`models.convolution`). It computes one task at
-a time, since batched products are slower there than single ones, and compiles
-with few optimisations (docs/decisions/speed.md).
+a time, since batched products are slower there than single ones, compiles with
+few optimisations, and compiles one inner step as a loop
+(docs/decisions/speed.md).
 
 An accelerator ("gpu", "tpu") takes XLA's default options, and computes
 convolutions with a kernel for each task as products of patches. A GPU has a

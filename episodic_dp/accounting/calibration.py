@@ -179,8 +179,9 @@ def max_tasks(
 
   def sized(count: float) -> plan_lib.SamplingPlan:
     if episode is not None and independent:
-      more = dataclasses.replace(episode, tasks=int(count))
-      return dataclasses.replace(plan, episode=more)
+      return dataclasses.replace(
+          plan, episode=dataclasses.replace(episode, tasks=int(count))
+      )
     first = (
         plan_lib.FixedSize(int(count) * unit) if whole
         else plan_lib.Poisson(count)

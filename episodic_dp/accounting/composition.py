@@ -145,8 +145,10 @@ def _best(query: Query, runs: Sequence[Phases]) -> dict[str, float]:
     Direction -> epsilon at delta (or delta at epsilon); infinity (or 1) without
     a way.
   """
-  found = [_charged(query, run) for run in runs]
-  return min([*found, query.nothing], key=lambda v: max(v.values()))
+  return min(
+      [*(_charged(query, run) for run in runs), query.nothing],
+      key=lambda v: max(v.values()),
+  )
 
 
 def _charged(query: Query, run: Phases) -> dict[str, float]:
@@ -162,8 +164,9 @@ def _charged(query: Query, run: Phases) -> dict[str, float]:
   found = _values(query, run, math.inf)
   if max(found.values()) < max(query.nothing.values()):
     return found
-  raised = _raised(run, query.error.tails)
-  return _values(query, raised, query.error.unmatched)
+  return _values(
+      query, _raised(run, query.error.tails), query.error.unmatched
+  )
 
 
 def _values(query: Query, run: Phases, unmatched: float) -> dict[str, float]:

@@ -593,8 +593,9 @@ def _children(
   if hierarchy.sizes is not None:
     return np.asarray([[hierarchy.sizes[level]]], np.int64)
   width, many = len(families.numbers), hierarchy.child_counts(level).size
-  places = hierarchy.parents(level) * width + families.kind
-  return np.bincount(places, minlength=many * width).reshape(many, width)
+  return np.bincount(
+      hierarchy.parents(level) * width + families.kind, minlength=many * width
+  ).reshape(many, width)
 
 
 def _drawn(

@@ -121,8 +121,9 @@ class Ledger:
       return dataclasses.replace(self, entries=(*self.entries, new))
     old = self.entries[at]
     total = _entry(old.release, old.steps + steps)
-    entries = (*self.entries[:at], total, *self.entries[at + 1 :])
-    return dataclasses.replace(self, entries=entries)
+    return dataclasses.replace(
+        self, entries=(*self.entries[:at], total, *self.entries[at + 1 :])
+    )
 
   def guarantee(self, level: str, **options: Any) -> report.Guarantee:
     """Compute the guarantee of one level for all entries together.

@@ -118,8 +118,10 @@ def between(lower: float, epsilon: float) -> str:
   """
   if not 0 < lower <= epsilon < math.inf:
     return rounded_up(epsilon)
-  low = _rounded(lower, decimal.ROUND_FLOOR)
-  return f"between {low} and {rounded_up(epsilon)}"
+  return (
+      f"between {_rounded(lower, decimal.ROUND_FLOOR)} and"
+      f" {rounded_up(epsilon)}"
+  )
 
 
 def _rounded(value: float, rounding: str) -> str:

@@ -146,8 +146,9 @@ def _crossing(
 
 def _largest_rates(release: plan_lib.Release, k: int) -> list[float]:
   """List the largest rate of each stage on the paths to a level's units."""
-  found = stages_lib.rate_paths(release.hierarchy, release.plan, k)
-  return found.max(axis=0).tolist()
+  return stages_lib.rate_paths(release.hierarchy, release.plan, k).max(
+      axis=0
+  ).tolist()
 
 
 def copied(

@@ -254,8 +254,12 @@ def verify(data: Any) -> Verification:
       start=said.start,
   )
   fresh = loads(json.dumps(fresh, allow_nan=False).encode())
-  found = sorted(_differences(data, fresh), key=lambda d: not d.false)
-  return Verification(stated=data, recomputed=fresh, differences=tuple(found))
+  return Verification(
+      stated=data, recomputed=fresh,
+      differences=tuple(
+          sorted(_differences(data, fresh), key=lambda d: not d.false)
+      ),
+  )
 
 
 def loads(content: bytes | str) -> Any:

@@ -135,8 +135,11 @@ def clipped_sums(
       ), None
 
     size = flatten_util.ravel_pytree(params)[0].size
-    zeros = jnp.zeros((len(norms), size)), jnp.zeros(len(norms))
-    return lax.scan(add, zeros, (keys, images))[0]
+    return lax.scan(
+        add,
+        (jnp.zeros((len(norms), size)), jnp.zeros(len(norms))),
+        (keys, images),
+    )[0]
 
   def of_tasks(tasks, params):
     images = jnp.asarray(tasks.images[tasks.rows])

@@ -284,8 +284,9 @@ def with_mean(
   """
 
   def init(params):
-    nothing = jax.tree.map(jnp.zeros_like, params)
-    return WithMean(nothing, optimizer.init(params))
+    return WithMean(
+        jax.tree.map(jnp.zeros_like, params), optimizer.init(params)
+    )
 
   def update(mean, state, params=None):
     updates, inner = optimizer.update(mean, state.inner, params)

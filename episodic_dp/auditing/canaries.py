@@ -70,8 +70,8 @@ def linear_learner(release: plan_lib.Release, size: int = 1) -> LinearLearner:
     return jnp.zeros(size)
 
   def outputs(params: jax.Array, images: jax.Array) -> jax.Array:
-    flat = images.reshape(images.shape[0], -1)
-    return jnp.tile((flat @ params)[:, None], (1, way))
+    scores = images.reshape(images.shape[0], -1) @ params
+    return jnp.tile(scores[:, None], (1, way))
 
   return LinearLearner(
       models.Model(init, outputs, mixes_examples=False),
@@ -244,5 +244,6 @@ def _signs(release: plan_lib.Release, k: int, direction: str) -> np.ndarray:
 def _units(hierarchy: plan_lib.Hierarchy, level: int) -> np.ndarray:
   """Return the unit of the level that contains each leaf, int64[leaves]."""
   assert hierarchy.sizes is not None
-  below = math.prod(hierarchy.sizes[level + 1 :])
-  return np.arange(hierarchy.num_leaves) // below
+  return np.arange(hierarchy.num_leaves) // math.prod(
+      hierarchy.sizes[level + 1 :]
+  )

@@ -32,8 +32,7 @@ def miniature(release: plan_lib.Release, level: str) -> plan_lib.Release:
   k = hierarchy.level_index(level)
 
   def rate(path):
-    rates = [float(plan.stages[j].rate(path[j])) for j in range(k + 1)]
-    return math.prod(rates)
+    return math.prod(float(plan.stages[j].rate(path[j])) for j in range(k + 1))
 
   paths = hierarchy.size_paths(hierarchy.depth - 1)
   for path in sorted(paths, key=rate, reverse=True):

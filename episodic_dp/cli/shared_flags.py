@@ -51,8 +51,9 @@ def fields(values: flags.FlagValues) -> list[str]:
 
 def run_config(values: flags.FlagValues) -> RunConfig:
   """Return the checked config of --config, its fields and --data_dir."""
-  source = presets.load(values.config, fields(values))
-  return RunConfig.parse(source, data_dir=values.data_dir)
+  return RunConfig.parse(
+      presets.load(values.config, fields(values)), data_dir=values.data_dir
+  )
 
 
 def define_workdir(what: str) -> None:

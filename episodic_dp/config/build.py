@@ -130,5 +130,6 @@ def make_learners(
   )
   if config.learner.name != options.SUPERVISED:
     return learner, learner
-  new_head = network(outputs=config.way)
-  return learner, naming.make_fine_tuning(new_head, config.fine_tuning)
+  return learner, naming.make_fine_tuning(
+      network(outputs=config.way), config.fine_tuning
+  )

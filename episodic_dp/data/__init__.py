@@ -115,8 +115,9 @@ def _read(module: Any, chosen: Any) -> Any:
 
 def _module(name: str) -> Any:
   _validate.one_of("config.data.name", name, NAMES)
-  path = f"episodic_dp.data.{name}"
-  return importlib.import_module(path + ".load" * (name == "own_data"))
+  return importlib.import_module(
+      f"episodic_dp.data.{name}" + ".load" * (name == "own_data")
+  )
 
 
 __dir__ = __all__.copy

@@ -129,8 +129,7 @@ def characters(key: jax.Array, classes: int, count: int) -> jax.Array:
   normal = jax.random.normal(of_drawing, (classes, count, _DRAWING_NUMBERS))
   draw = jax.vmap(_drawing, in_axes=(0, None, None, None, 0))
   paths = jax.vmap(draw)(normal, *jax.vmap(_shape)(uniform), hands)
-  images = jax.lax.map(lambda path: _ink(*path, size=28), paths)
-  return images[..., None]
+  return jax.lax.map(lambda path: _ink(*path, size=28), paths)[..., None]
 
 
 def _host() -> jax.Device:

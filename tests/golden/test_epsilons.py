@@ -7,7 +7,6 @@ lists the bound that became looser. Record values again with
 
 import itertools
 import json
-import math
 import pathlib
 
 import pytest
@@ -65,9 +64,10 @@ def test_no_epsilon_is_above_the_recorded_one(number, name, every):
     value = recorded[case]
     if value is None:
       assert found[case] is None, case
-    elif math.isfinite(value):
-      assert found[case] <= value * (1 + 1e-6), case
-      assert found[case] > value * (1 - 1e-6), f"{case}: record the new value"
+    elif value < 1000:  # Larger ones are no guarantee, and differ by processor.
+      close = 1e-6 if value < 50 else 1e-4
+      assert found[case] <= value * (1 + close), case
+      assert found[case] > value * (1 - close), f"{case}: record the new value"
 
 
 if __name__ == "__main__":

@@ -620,8 +620,10 @@ class RDP(base.Accountant):
     if self.plain:  # E_P exp(lambda * loss) is Q's moment of order lambda + 1.
       at = tuple(float(power + 1) for power in range(1, self.max_order + 1))
     order = np.asarray(at)
-    total = total_log_moments(phases, direction, at)
-    return RenyiCurve(order, total / (order - 1), self.plain)
+    return RenyiCurve(
+        order, total_log_moments(phases, direction, at) / (order - 1),
+        self.plain,
+    )
 
 
 @dataclasses.dataclass(frozen=True)

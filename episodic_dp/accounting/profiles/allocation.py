@@ -383,8 +383,9 @@ class Allocation:
       ).divergence(log_alpha, direction)
     if distance > _MAX_DISTANCE:
       return amplification.hockey_stick(log_alpha, distance)
-    curve = _curve(self.steps, self.released, distance, direction)
-    return (1 + _ROUNDING) * curve.at(log_alpha)
+    return (1 + _ROUNDING) * _curve(
+        self.steps, self.released, distance, direction
+    ).at(log_alpha)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

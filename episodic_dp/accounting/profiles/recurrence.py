@@ -95,8 +95,9 @@ class Recurrence:
   @functools.cached_property
   def parents(self) -> counts_lib.Counts:
     """Return the distribution of J, the number of places with the parent."""
-    found = _parents(self.places, self.place_rate, self.drawn_of)
-    return counts_lib.raised(found, self.raised_by)
+    return counts_lib.raised(
+        _parents(self.places, self.place_rate, self.drawn_of), self.raised_by
+    )
 
   @property
   def most(self) -> int:
