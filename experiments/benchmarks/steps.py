@@ -278,7 +278,7 @@ _SHARED: Sequence[tuple[settings.Kind, Sequence[int]]] = (
     ("protonet", (1, 15)), ("ridge", (1, 15)), ("supervised", (0,)),
     ("turns", (4,)),
 )
-_OPERATIONS, _MOST_TASKS = 1e10, 128
+_OPERATIONS, _MOST_TASKS = 5e9, 32
 
 
 def _shared_cases() -> dict[str, Case]:
@@ -294,7 +294,7 @@ def _shared_cases() -> dict[str, Case]:
 
 
 def _affordable(case: Case) -> int:
-  """Return a number of tasks of about a second, a multiple of the cores."""
+  """Return a number of tasks that take up to a second or so."""
   single = case.kind == "supervised"
   images = 1 if single else settings.WAY * (settings.SHOT + case.query)
   # About the multiplications and additions of the first two blocks, thrice.
