@@ -64,10 +64,13 @@ def test_no_epsilon_is_above_the_recorded_one(number, name, every):
     value = recorded[case]
     if value is None:
       assert found[case] is None, case
-    elif value < 1000:  # Larger ones are no guarantee, and differ by processor.
-      close = 1e-6 if value < 50 else 1e-4
+    elif value < float("inf"):
+      close = 1e-6 if value < 50 else 1e-4  # Large ones differ by processor.
       assert found[case] <= value * (1 + close), case
-      assert found[case] > value * (1 - close), f"{case}: record the new value"
+      # One of those above 1000 is three times smaller on some processors.
+      assert value > 1000 or found[case] > value * (1 - close), (
+          f"{case}: record the new value"
+      )
 
 
 if __name__ == "__main__":
