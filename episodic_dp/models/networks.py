@@ -104,13 +104,16 @@ def _max_pool(x):
 def _max_pool_forward(x):
   """Save the place of the maximum in its window: 0, 1 or, below, 2, 3."""
   above, below = _pairs(x, 1)
-  upper = above >= below
-  left, right = _pairs(jnp.where(upper, above, below), 2)
-  first, second = (
-      jnp.where(one, i, i + 2) for i, one in enumerate(_pairs(upper, 2))
+  lower = ~(above >= below)
+  left, right = _pairs(jnp.where(lower, below, above), 2)
+  second = ~(left >= right)
+  lower = jnp.where(second, *_pairs(lower, 2)[::-1])
+  # The place from truth values: choices of numbers become arrays of constants,
+  # which XLA loads in every turn of a loop.
+  return (
+      jnp.where(second, right, left),
+      2 * lower.astype(jnp.int8) + second.astype(jnp.int8),
   )
-  place = jnp.where(left >= right, first, second).astype(jnp.int8)
-  return jnp.where(left >= right, left, right), place
 
 
 def _max_pool_backward(place, slope):

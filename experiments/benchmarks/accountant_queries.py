@@ -37,8 +37,11 @@ def _release() -> Any:
       (400_000, 5, 2), levels=("participant", "class", "image")
   )
   stages = (plan.Poisson(_Q), plan.FixedSize(5), plan.FixedSize(2))
-  mechanism = plan.Mechanism(clip_unit="participant", noise_multiplier=_Z)
-  return plan.Release(hierarchy, plan.SamplingPlan(stages), mechanism)
+  return plan.Release(
+      hierarchy,
+      plan.SamplingPlan(stages),
+      plan.Mechanism(clip_unit="participant", noise_multiplier=_Z),
+  )
 
 
 def _ours(
@@ -67,10 +70,12 @@ def _calibrated(steps: int) -> float:
 def _library(steps: int, accountant: Any) -> float:
   import dp_accounting
 
-  event = dp_accounting.PoissonSampledDpEvent(
-      _Q, dp_accounting.GaussianDpEvent(_Z)
-  )
-  accountant.compose(dp_accounting.SelfComposedDpEvent(event, steps))
+  accountant.compose(dp_accounting.SelfComposedDpEvent(
+      dp_accounting.PoissonSampledDpEvent(
+          _Q, dp_accounting.GaussianDpEvent(_Z)
+      ),
+      steps,
+  ))
   return accountant.get_epsilon(_DELTA)
 
 

@@ -229,16 +229,18 @@ def _loop(problem: Problem, weights: Any, unflatten: Any) -> Any:
   return total
 
 
+_PASS = 2**22  # Outputs of a convolution in one pass over several tasks.
 _GROUPED = 32  # Pixels: up to here single examples are faster as groups.
 
 
 def _kernels(x: Any, slope: Any, tasks: int) -> Any:
   """Return each task's gradient of a kernel, [tasks, O, C, 3, 3]."""
   if len(x) == tasks and x.shape[2] <= _GROUPED:
-    grouped = _kernel(x.flatten(0, 1)[None], slope.flatten(0, 1)[None], tasks)
-    return grouped.unflatten(0, (tasks, -1))
-  parts = zip(x.chunk(tasks), slope.chunk(tasks))
-  return torch.stack([_kernel(*part) for part in parts])
+    both = (a.flatten(0, 1)[None] for a in (x, slope))
+    return _kernel(*both, tasks).unflatten(0, (tasks, -1))
+  return torch.stack([
+      _kernel(*part) for part in zip(x.chunk(tasks), slope.chunk(tasks))
+  ])
 
 
 def _kernel(x: Any, slope: Any, groups: int = 1) -> Any:
@@ -250,15 +252,19 @@ def _kernel(x: Any, slope: Any, groups: int = 1) -> Any:
 
 
 def _batch(problem: Problem, weights: Any, unflatten: Any) -> Any:
-  """Sum after one pass over the images of all tasks ("ghost norms").
+  """Sum after one pass over the images of some tasks ("ghost norms").
 
   It yields the input of every convolution and the gradient of its output, from
   which follow each task's gradients of the kernels.
   """
   sets, labels = problem.tensors()
-  tasks = len(labels)
+  width = max(len(w) for w in weights if w.ndim == 4)
+  outputs = width * sum(x[0, :, 0].numel() for x in sets)
+  at_once = max(1, min(_PASS // outputs, 32))
 
-  def total() -> Any:
+  def some(*group: Any) -> Any:
+    *sets, labels = group
+    tasks = len(labels)
     # The kernels are shared, all else is repeated for each task.
     own = [
         w.detach() if w.ndim == 4
@@ -276,8 +282,9 @@ def _batch(problem: Problem, weights: Any, unflatten: Any) -> Any:
         name: parts[name]
         for name in ("head", "log_ridge", "log_scale") if name in parts
     }
-    head_loss = functools.partial(_head_loss, problem.kind)
-    losses = torch.vmap(head_loss)(head, features, labels)
+    losses = torch.vmap(functools.partial(_head_loss, problem.kind))(
+        head, features, labels
+    )
     outputs = [y for pairs in passed for _, y in pairs]
     repeated = [w for w in own if w.requires_grad]
     slopes = iter(torch.autograd.grad(losses.sum(), outputs + repeated))
@@ -289,6 +296,10 @@ def _batch(problem: Problem, weights: Any, unflatten: Any) -> Any:
     squares = sum(g.reshape(tasks, -1).square().sum(1) for g in found)
     factors = torch.clamp(CLIP / squares.sqrt(), max=1.0)
     return [torch.tensordot(factors, g, 1) for g in found]
+
+  def total() -> Any:
+    groups = zip(*(x.split(at_once) for x in (*sets, labels)))
+    return [sum(s) for s in zip(*(some(*group) for group in groups))]
 
   return total
 
@@ -384,9 +395,10 @@ def jax_privacy_step(run: settings.Run, chunk: int) -> Callable[[], Any]:
         functools.partial(sampling.make_episode, episode=episode)
     )(jax.random.split(key, rows.shape[0]), images[run.dataset.rows(rows)])
     total, carried = privatizer.update(gradient(state.params, tasks), carried)
-    mean = jax.tree.map(lambda g: g / rows.shape[0], total)
     updates, opt_state = run.optimizer.update(
-        mean, state.opt_state, state.params
+        jax.tree.map(lambda g: g / rows.shape[0], total),
+        state.opt_state,
+        state.params,
     )
     state = state._replace(
         params=optax.apply_updates(state.params, updates),

@@ -91,15 +91,18 @@ class Run:
     episode, every = self.plan.episode, jnp.asarray(self.dataset.images)
     if episode is None:
       rows = self.dataset.rows(drawn[0].reshape(-1))
-      labels = jnp.asarray(self.dataset.labels)[rows]
-      made = jax.vmap(episodes.single_example)(every[rows], labels)
-      return jax.device_get(made)
+      return jax.device_get(jax.vmap(episodes.single_example)(
+          every[rows], jnp.asarray(self.dataset.labels)[rows]
+      ))
     rows, _ = sampling.task_indices(*drawn, self.dataset.hierarchy, self.plan)
     keys = jax.vmap(
         lambda i: jax.random.fold_in(jax.random.fold_in(augmented, 0), i)
     )(jnp.arange(len(rows)))
-    make = functools.partial(sampling.make_episode, episode=episode)
-    return jax.device_get(jax.vmap(make)(keys, every[self.dataset.rows(rows)]))
+    return jax.device_get(
+        jax.vmap(functools.partial(sampling.make_episode, episode=episode))(
+            keys, every[self.dataset.rows(rows)]
+        )
+    )
 
 
 def omniglot(
