@@ -107,12 +107,13 @@ def _max_pool_forward(x):
   lower = ~(above >= below)
   left, right = _pairs(jnp.where(lower, below, above), 2)
   second = ~(left >= right)
-  lower = jnp.where(second, *_pairs(lower, 2)[::-1])
+  lower_left, lower_right = _pairs(lower, 2)
   # The place from truth values: choices of numbers become arrays of constants,
   # which XLA loads in every turn of a loop.
   return (
       jnp.where(second, right, left),
-      2 * lower.astype(jnp.int8) + second.astype(jnp.int8),
+      2 * jnp.where(second, lower_right, lower_left).astype(jnp.int8)
+      + second.astype(jnp.int8),
   )
 
 

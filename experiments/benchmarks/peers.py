@@ -236,8 +236,9 @@ _GROUPED = 32  # Pixels: up to here single examples are faster as groups.
 def _kernels(x: Any, slope: Any, tasks: int) -> Any:
   """Return each task's gradient of a kernel, [tasks, O, C, 3, 3]."""
   if len(x) == tasks and x.shape[2] <= _GROUPED:
-    both = (a.flatten(0, 1)[None] for a in (x, slope))
-    return _kernel(*both, tasks).unflatten(0, (tasks, -1))
+    return _kernel(
+        x.flatten(0, 1)[None], slope.flatten(0, 1)[None], tasks
+    ).unflatten(0, (tasks, -1))
   return torch.stack([
       _kernel(*part) for part in zip(x.chunk(tasks), slope.chunk(tasks))
   ])
