@@ -1,13 +1,14 @@
 """The same sums of clipped gradients by other libraries, and by hand.
 
 PyTorch is configured to be fast on a CPU: images have their channels last, the
-pool precedes the LeakyReLU, freed memory is kept, and one single-threaded
-process for every core takes a share of the tasks. These processes block on a
-queue between two runs, so that they do not slow the other cases.
+pool precedes the LeakyReLU, and one single-threaded process for every core
+takes a share of the tasks. These processes block on a queue between two runs, so
+that they do not slow the other cases. They and our process keep freed memory.
 """
 
 from collections.abc import Callable
 from concurrent import futures
+import ctypes
 import functools
 import importlib
 import importlib.util
@@ -313,7 +314,7 @@ class Workers:
 
   def __init__(self) -> None:
     context = multiprocessing.get_context("spawn")
-    os.environ.update(_KEEP_MEMORY)  # For processes that start later.
+    _keep_memory()
     self._workers = [
         futures.ProcessPoolExecutor(1, context) for _ in range(CORES)
     ]
@@ -322,10 +323,10 @@ class Workers:
     """Return a case that runs a program of `Problem.torch_sum`."""
     workers = self._workers[: len(problem.tasks.query.labels)]
     for i, worker in enumerate(workers):
-      share = jax.tree.map(
+      share = problem._replace(tasks=jax.tree.map(
           lambda a, i=i: np.asarray(a)[i :: len(workers)], problem.tasks
-      )
-      worker.submit(_begin, problem._replace(tasks=share), way).result()
+      ))
+      worker.submit(_begin, share, way).result()
 
     def answers() -> list[float]:
       waiting = [worker.submit(_answer, way) for worker in workers]
@@ -340,16 +341,24 @@ class Workers:
 
 
 _programs: dict[str, Callable[[], Any]] = {}
-# New pages for every large array take a third of PyTorch's time (mallopt(3)).
-_KEEP_MEMORY = {
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1),
-    "MALLOC_TOP_PAD_": str(2**26),
-}
+
+
+def _keep_memory() -> None:
+  """Keep freed memory: new pages for large arrays took a third of the time.
+
+  A step of a run has hundreds of tasks to share this time, here a few.
+  """
+  library: Any = ctypes.CDLL(None)
+  if hasattr(library, "mallopt"):  # As in glibc, mallopt(3).
+    # The most arrays in pages of their own, the free bytes that are given back,
+    # and the bytes that are fetched in advance.
+    for option, value in ((-4, 0), (-1, 2**31 - 1), (-2, 2**26)):
+      library.mallopt(option, value)
 
 
 def _begin(problem: Problem, way: str) -> None:
   """Make a program of a worker."""
+  _keep_memory()
   torch.set_num_threads(1)
   _programs[way] = problem.torch_sum(way)
 

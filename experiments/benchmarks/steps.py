@@ -109,10 +109,6 @@ def jax_privacy(options: harness.Options) -> harness.Found:
   }
   if peers.installed("jax_privacy"):
     cases["jax_privacy"] = peers.jax_privacy_step(run, CHUNK)
-  named = {
-      "ours": "all cores",
-      "one device": f"one device, {CHUNK} tasks at once",
-  }
   turns = harness.interleaved(cases, options)
   return harness.Found(
       settings={"width": width, "tasks": tasks, "microbatch_size": CHUNK},
@@ -123,7 +119,10 @@ def jax_privacy(options: harness.Options) -> harness.Found:
               harness.ratio(turns["jax_privacy"], turns[case]),
               unit="×",
           )
-          for case, text in named.items()
+          for case, text in (
+              ("ours", "all cores"),
+              ("one device", f"one device, {CHUNK} tasks at once"),
+          )
           if "jax_privacy" in turns
       ],
   )
@@ -169,19 +168,21 @@ _ON_ONE_H200 = 0.5  # Milliseconds a task of case (b).
 
 def make_run(case: Case) -> settings.Run:
   """Return a run without noise; its update is the mean clipped gradient."""
-  run = settings.omniglot(
-      inner_steps=case.inner_steps,
-      inner_rate=peers.RATE,
-      query=case.query,
-      width=case.width,
-      tasks=case.tasks,
-      participants=2 * max(100, case.tasks),
-      shape=case.shape,
-      clip_norm=peers.CLIP,
-      noise_multiplier=0.0,
-      learner=case.kind,
+  return dataclasses.replace(
+      settings.omniglot(
+          inner_steps=case.inner_steps,
+          inner_rate=peers.RATE,
+          query=case.query,
+          width=case.width,
+          tasks=case.tasks,
+          participants=2 * max(100, case.tasks),
+          shape=case.shape,
+          clip_norm=peers.CLIP,
+          noise_multiplier=0.0,
+          learner=case.kind,
+      ),
+      optimizer=optax.sgd(1.0),
   )
-  return dataclasses.replace(run, optimizer=optax.sgd(1.0))
 
 
 def first_sum(
@@ -217,15 +218,16 @@ def _compared(
   workers = peers.Workers() if peers.installed("torch") else None
   for name, case in cases.items():
     run = make_run(case)
-    params = jax.device_get(run.init().params)
     ours, total = first_sum(run, case, mesh=mesh)
     functions, one = {"ours": ours}, dict(case._asdict())
     if workers is not None:
       problem = peers.Problem(
-          case.kind, params, run.drawn_tasks(), case.inner_steps
+          case.kind, jax.device_get(run.init().params), run.drawn_tasks(),
+          case.inner_steps,
       )
-      exact = problem._replace(dtype="float64").torch_sum()()
-      one["apart"] = peers.difference(total, exact)
+      one["apart"] = peers.difference(
+          total, problem._replace(dtype="float64").torch_sum()()
+      )
       if not one["apart"] < APART:
         raise ValueError(f"{name}: sums differ by {one['apart']:.3g}")
       ways = ["loop"] if case.inner_steps else list(peers.WAYS)
@@ -301,7 +303,7 @@ def _affordable(case: Case) -> int:
   channels = case.shape[-1] + case.width / 4
   task = images * math.prod(case.shape[:2]) * 54 * case.width * channels
   at_most = min(_MOST_TASKS, int(_OPERATIONS / task / peers.CORES))
-  return peers.CORES * max(1, at_most)
+  return peers.CORES * max(4, at_most)
 
 
 def shared_weights(options: harness.Options) -> harness.Found:
