@@ -2,8 +2,9 @@
 
 PyTorch is configured to be fast on a CPU: images have their channels last, the
 pool precedes the LeakyReLU, and one single-threaded process for every core
-takes a share of the tasks. These processes block on a queue between two runs, so
-that they do not slow the other cases. They and our process keep freed memory.
+takes a share of the tasks. These processes block on a queue between two runs,
+so that they do not slow the other cases. They and our process keep freed
+memory.
 """
 
 from collections.abc import Callable

@@ -155,7 +155,7 @@ class Case(NamedTuple):
 
 CASES = {
     "a": Case("maml", 64, 15, 64, inner_steps=1),
-    "b": Case("maml", 64, 1, 64, inner_steps=5),
+    "b": Case("maml", 64, 1, 32, inner_steps=5),
     "narrow": Case("maml", 16, 1, 256, inner_steps=1),
 }
 SMOKE = {
