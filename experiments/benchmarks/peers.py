@@ -231,7 +231,7 @@ def _loop(problem: Problem, weights: Any, unflatten: Any) -> Any:
   return total
 
 
-_PASS = 2**22  # Outputs of a convolution in one pass over several tasks.
+_PASS = 2**22  # Most outputs of a convolution in a pass over several tasks.
 _GROUPED = 32  # Pixels: up to here single examples are faster as groups.
 
 
@@ -345,7 +345,7 @@ _programs: dict[str, Callable[[], Any]] = {}
 
 
 def _keep_memory() -> None:
-  """Keep freed memory: new pages for large arrays took a third of the time.
+  """Keep freed memory: new pages took a third of PyTorch's time.
 
   A step of a run has hundreds of tasks to share this time, here a few.
   """

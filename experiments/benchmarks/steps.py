@@ -73,11 +73,14 @@ def sample_level(options: harness.Options) -> harness.Found:
       settings.omniglot, inner_steps=inner, query=1, width=width, tasks=tasks,
       order="first", norm="group", smoke=options.smoke,
   )
-  each = make(
-      clip_unit="image", inner_clip_norm=1.0, inner_noise_multiplier=1.0
-  )
+  runs = {
+      "task_level": make(),
+      "sample_level": make(
+          clip_unit="image", inner_clip_norm=1.0, inner_noise_multiplier=1.0
+      ),
+  }
   turns = harness.interleaved(
-      {"task_level": make().advance(), "sample_level": each.advance()}, options
+      {name: run.advance() for name, run in runs.items()}, options
   )
   return harness.Found(
       settings={"width": width, "tasks": tasks, "inner_steps": inner},
