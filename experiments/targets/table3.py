@@ -21,8 +21,9 @@ MODELS = (
 # A network that is trained once for each key and tested on some cells: the data
 # set, which is its preset too; classes of a task, and images of a class that
 # test tasks have; the public start; who trains, tasks expected of a private
-# step, and its steps; arguments of the preset, and further fields. "plain" has
-# the arguments of the run without privacy that differ.
+# step, and its steps; arguments of the preset, and further fields. "true" has
+# tasks and steps at the published run's true epsilon, and "plain" the arguments
+# of the run without privacy that differ.
 _Model = dict[str, Any]
 _OURS: dict[str, Any] = {
     "learner.name": "protonet",
@@ -43,8 +44,9 @@ _MODELS: tuple[_Model, ...] = (
     ),
     dict(
         data="omniglot", way=20, shots=(1,), start="glyphs",
-        participants=400_000, tasks=3200, steps=62,
+        participants=400_000, tasks=800, steps=250,
         arguments=dict(way=20, width=32, query=2), overrides=_OURS,
+        true=dict(tasks=400, steps=500),
         plain=dict(query=1, rate=0.00008, steps=6250),
     ),
     dict(
@@ -139,6 +141,8 @@ def run_of(
 ) -> runs_lib.Run:
   """Describe the run of a model that spends an epsilon; None: not private."""
   private = epsilon is not None
+  if private and epsilon > EPSILON:
+    model = model | model.get("true", {})
   arguments = model["arguments"] | dict(
       private=int(private), participants=model["participants"]
   )
