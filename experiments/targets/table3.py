@@ -38,8 +38,9 @@ COLOURED = _OURS | {
 _MODELS: tuple[_Model, ...] = (
     dict(
         data="omniglot", way=5, shots=(1,), start="glyphs",
-        participants=400_000, tasks=3200, steps=125,
+        participants=400_000, tasks=800, steps=500,
         arguments=dict(way=5, width=32, query=4), overrides=_OURS,
+        true=dict(tasks=400),
         plain=dict(query=1, rate=0.00016, steps=6250),
     ),
     dict(
@@ -51,20 +52,16 @@ _MODELS: tuple[_Model, ...] = (
     ),
     dict(
         data="cifar_fs", way=5, shots=(1, 5), start="scenes",
-        participants=400_000, tasks=3200, steps=125,
+        participants=400_000, tasks=800, steps=500,
         arguments=dict(width=32, query=6), overrides=COLOURED,
+        true=dict(tasks=400),
         plain=dict(query=2, rate=0.00016, steps=6250),
-    ),
-    # Better by validation classes from random weights.
-    dict(
-        data="cifar_fs", way=5, shots=(1, 5), participants=400_000,
-        tasks=1600, steps=250, arguments=dict(width=32, query=2),
-        overrides=COLOURED | {"learner.rotate_support": False},
     ),
     dict(
         data="mini_imagenet", way=5, shots=(1, 5), start="scenes",
-        participants=100_000, tasks=3200, steps=62,
+        participants=100_000, tasks=800, steps=250,
         arguments=dict(width=32, query=6, size=42), overrides=COLOURED,
+        true=dict(tasks=400),
         plain=dict(query=2, rate=0.00064, steps=3125),
     ),
 )
