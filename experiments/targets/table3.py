@@ -38,7 +38,7 @@ COLOURED = _OURS | {
 _MODELS: tuple[_Model, ...] = (
     dict(
         data="omniglot", way=5, shots=(1,), start="glyphs",
-        participants=400_000, tasks=800, steps=500,
+        participants=400_000, tasks=800, steps=250,
         arguments=dict(way=5, width=32, query=4), overrides=_OURS,
         true=dict(tasks=400),
         plain=dict(query=1, rate=0.00016, steps=6250),
@@ -52,7 +52,7 @@ _MODELS: tuple[_Model, ...] = (
     ),
     dict(
         data="cifar_fs", way=5, shots=(1, 5), start="scenes",
-        participants=400_000, tasks=800, steps=500,
+        participants=400_000, tasks=800, steps=250,
         arguments=dict(width=32, query=6), overrides=COLOURED,
         true=dict(tasks=400),
         plain=dict(query=2, rate=0.00016, steps=6250),
