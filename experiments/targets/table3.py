@@ -162,6 +162,7 @@ def run_of(
   labels: dict[str, Any] = dict(
       data=model["data"], way=model["way"], shot=1, private=private,
       start=start, epsilon=epsilon, steps=arguments["steps"],
+      tasks_a_step=round(arguments["rate"] * model["participants"]),
   )
   if "kind" in model:
     labels["clipping"] = model["kind"]
@@ -169,7 +170,7 @@ def run_of(
   spent = f"{epsilon:g}" if private else "plain"
   return runs_lib.Run(
       name=f"{model['data']}_{model['way']}_way{kind}_{start}_{spent}"
-      f"_{arguments['steps']}_{key}",
+      f"_{labels['steps']}x{labels['tasks_a_step']}_{key}",
       config=model["data"],
       arguments=budgets.text(arguments),
       overrides=overrides | budgets.every(arguments["steps"]),
