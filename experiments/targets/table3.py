@@ -117,18 +117,21 @@ def runs(scale: str) -> list[runs_lib.Run]:
   found = []
   for model in models(scale):
     starts = ["random", *([model["start"]] if "start" in model else [])]
-    spends: list[tuple[str, float | None]] = [
-        (start, EPSILON) for start in starts
+    spends: list[tuple[_Model, str, float | None]] = [
+        (model, start, EPSILON) for start in starts
     ]
     if "start" in model:
       # That of the published run, rounded down.
       true = published.epsilon(model["data"], poisson=False)
-      spends += [(start, math.floor(10 * true) / 10) for start in starts]
-      spends += [("random", None)]
+      fewer = model["true"] if scale == "full" else {}
+      spends += [
+          (model | fewer, start, math.floor(10 * true) / 10) for start in starts
+      ]
+      spends += [(model, "random", None)]
     found += [
-        run_of(model, start, epsilon, key)
-        for start, epsilon in spends
-        for key in range(1 if "kind" in model or epsilon is None else KEYS)
+        run_of(one, start, epsilon, key)
+        for one, start, epsilon in spends
+        for key in range(1 if "kind" in one or epsilon is None else KEYS)
     ]
   return found
 
@@ -138,8 +141,6 @@ def run_of(
 ) -> runs_lib.Run:
   """Describe the run of a model that spends an epsilon; None: not private."""
   private = epsilon is not None
-  if private and epsilon > EPSILON:
-    model = model | model.get("true", {})
   arguments = model["arguments"] | dict(
       private=int(private), participants=model["participants"]
   )
@@ -167,9 +168,8 @@ def run_of(
   if "kind" in model:
     labels["clipping"] = model["kind"]
   kind = f"_maml_{model['kind']}" if "kind" in model else ""
-  spent = f"{epsilon:g}" if private else "plain"
   return runs_lib.Run(
-      name=f"{model['data']}_{model['way']}_way{kind}_{start}_{spent}"
+      name=f"{model['data']}_{model['way']}_way{kind}_{start}_{epsilon or 'plain'}"
       f"_{labels['steps']}x{labels['tasks_a_step']}_{key}",
       config=model["data"],
       arguments=budgets.text(arguments),
