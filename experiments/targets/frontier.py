@@ -16,6 +16,12 @@ _SETTINGS: dict[str, tuple[int, str, dict[str, Any]]] = {
     "3 images, all in turn as support": (2, "random", {}),
     "7 images in turn": (6, "random", {}),
     "7 images in turn, from the public start": (6, "scenes", {}),
+    "the same, only scales and shifts trained": (
+        6, "scenes", {"model.trained": "scale_shift"},
+    ),
+    "the same, only low ranks trained": (
+        6, "scenes", {"model.trained": "low_rank"},
+    ),
 }
 # Scale -> expected tasks of a step, and steps.
 _SIZES = {"cpu": (400, 60), "full": (3200, 125)}

@@ -52,7 +52,7 @@ _MODELS: tuple[_Model, ...] = (
     ),
     dict(
         data="cifar_fs", way=5, shots=(1, 5), start="scenes",
-        participants=400_000, tasks=800, steps=250,
+        participants=400_000, tasks=800, steps=500,
         arguments=dict(width=32, query=6), overrides=COLOURED,
         true=dict(tasks=400),
         plain=dict(query=2, rate=0.00016, steps=6250),
@@ -80,7 +80,7 @@ _CLIPPING = {
         "mechanism.clip_norm": 30.0,  # It only falls.
         "mechanism.clipping": "percentile_window",
         "mechanism.clip_percentile": 90.0,
-        "mechanism.clip_window": 1600,
+        "mechanism.clip_window": 800,
     },
 }
 
@@ -89,8 +89,8 @@ def models(scale: str) -> list[_Model]:
   """Return our networks, and those with the paper's learner."""
   theirs = [
       dict(
-          data="omniglot", way=5, shots=(1,), participants=400_000, tasks=800,
-          steps=125, arguments=dict(width=8, inner_steps=1),
+          data="omniglot", way=5, shots=(1,), participants=400_000, tasks=400,
+          steps=500, arguments=dict(width=16, inner_steps=5),
           overrides=_MAML | clipping, kind=name,
       )
       for name, clipping in _CLIPPING.items()
