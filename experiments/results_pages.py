@@ -183,10 +183,8 @@ sampler that ran: a random subset of fixed size a step in the paper's Algorithm
 1, Poisson sampling in ours. With the same number of tasks a step by Poisson the
 published settings would spend {omniglot} (Omniglot) and {mini_imagenet}
 (mini-ImageNet). Widths, queries, tasks and steps differ from the published
-ones; the page of a row describes them, and how they were chosen. If our run
-without privacy used fewer tasks than the private one, which the page says too,
-their difference is less than the price of privacy. *Untrained* is our network
-before its first step.
+ones; the page of a row describes them, and how they were chosen. *Untrained* is
+our network before its first step.
 
 ## All pages
 

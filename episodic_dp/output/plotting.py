@@ -27,10 +27,10 @@ Figure = figure_lib.Figure
 
 BLUE, VERMILLION, GREEN = "#0072B2", "#D55E00", "#009E73"
 PURPLE, ORANGE, SKY = "#CC79A7", "#E69F00", "#56B4E9"
-COLORS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
-MARKERS = "osD^vP"
-LINES = ("-", "--", "-.", ":", "-", "--")
 INK, SOFT, PALE = "#222222", "#6b6b6b", "#d9d9d9"
+COLORS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, INK)
+MARKERS = "osD^vPX"
+LINES = ("-", "--", "-.", ":", "-", "--", "-.")
 
 # The style of a reference value, such as chance.
 REFERENCE: dict[str, Any] = dict(color=SOFT, linestyle=":", linewidth=1.4)

@@ -271,7 +271,7 @@ def dots(
   for k, legend in enumerate(legends):
     some = [run for run in runs if series(run) == legend]
     scores = [run["accuracy"]["single"] for run in some]
-    shift = 0.18 * (k - (len(legends) - 1) / 2)
+    shift = min(0.18, 0.8 / len(legends)) * (k - (len(legends) - 1) / 2)
     axes.errorbar(
         [100 * score["mean"] for score in scores],
         [names.index(name(o)) + shift for o in some],
