@@ -355,14 +355,14 @@ Omniglot's validation classes chose the scale of the distances with width 32.
 Private rows of prototypes have 800 tasks a step, since `episodic-dp plan`
 proposes 200 to 800 from public tasks, and 400 at the published run's ε. In
 three cells 3200 tasks a step were worse by validation classes. For Omniglot
-5-way they were as good or better, with twice the tasks in all, and both forms
-are in the table
-([compared](../../docs/choosing.md#how-good-the-score-is)).
+5-way they were as good or better, with twice the tasks in all, and the table
+has both ([compared](../../docs/choosing.md#how-good-the-score-is)).
 
 The means are over keys; "± " is the 95 % interval over 600 test tasks, which
 all keys share. The same network without privacy samples at least as many tasks
-as the private ones with ε below 0.5, so their difference is the price of
-privacy. mini-ImageNet's images are smaller (42 pixels) than in the papers.""",
+as the private ones with ε below 0.5, with two or three images of a class, so
+their difference is about the price of privacy. mini-ImageNet's images are
+smaller (42 pixels) than in the papers.""",
         runs=runs, table=table, draw=draw, more=rows,
     )
 }
