@@ -52,16 +52,16 @@ _MODELS: tuple[_Model, ...] = (
     ),
     dict(
         data="cifar_fs", way=5, shots=(1, 5), start="scenes",
-        participants=400_000, tasks=400, steps=1000,
+        participants=400_000, tasks=800, steps=500,
         arguments=dict(width=32, query=6), overrides=COLOURED,
-        true=dict(steps=500),
+        true=dict(tasks=400),
         plain=dict(query=2, rate=0.00016, steps=6250),
     ),
     dict(
         data="mini_imagenet", way=5, shots=(1, 5), start="scenes",
-        participants=100_000, tasks=400, steps=500,
+        participants=100_000, tasks=800, steps=250,
         arguments=dict(width=32, query=6, size=42), overrides=COLOURED,
-        true=dict(steps=250),
+        true=dict(tasks=400),
         plain=dict(query=2, rate=0.00064, steps=3125),
     ),
 )
@@ -90,7 +90,7 @@ def models(scale: str) -> list[_Model]:
   theirs = [
       dict(
           data="omniglot", way=5, shots=(1,), participants=400_000, tasks=800,
-          steps=500, arguments=dict(width=32, inner_steps=5),
+          steps=500, arguments=dict(width=16, inner_steps=5),
           overrides=_MAML | clipping, kind=name,
       )
       for name, clipping in _CLIPPING.items()
