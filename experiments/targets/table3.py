@@ -80,7 +80,7 @@ _CLIPPING = {
         "mechanism.clip_norm": 30.0,  # It only falls.
         "mechanism.clipping": "percentile_window",
         "mechanism.clip_percentile": 90.0,
-        "mechanism.clip_window": 1600,  # Of two steps.
+        "mechanism.clip_window": 800,
     },
 }
 
@@ -89,7 +89,7 @@ def models(scale: str) -> list[_Model]:
   """Return our networks, and those with the paper's learner."""
   theirs = [
       dict(
-          data="omniglot", way=5, shots=(1,), participants=400_000, tasks=800,
+          data="omniglot", way=5, shots=(1,), participants=400_000, tasks=400,
           steps=500, arguments=dict(width=16, inner_steps=5),
           overrides=_MAML | clipping, kind=name,
       )
