@@ -71,7 +71,7 @@ the lowest and the highest in brackets. More images of a class cost a
 participant no privacy, and cost time. The runs are short: they sample a
 sixteenth of Table 3's tasks. From the public start, training only scales and
 shifts, or only low ranks, gains less than training all weights. The last key of
-the low ranks ran on a slower machine: the other two took 317 s.
+the low ranks ran on a slower machine, which raises their time.
 
 Two forms of testing were tried on the six networks of seven images, on the same
 tasks, and are not part of the library. An average of the embeddings of an image
