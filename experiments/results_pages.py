@@ -118,7 +118,9 @@ def _how(stored: Mapping[str, Any]) -> str:
         o["labels"][name]
         for o in runs.values() for name in _KEYS if name in o["labels"]
     }
-    lines.append(f"{len(runs)} runs, {max(len(keys), 1)} key(s) a setting")
+    lines.append(
+        f"{len(runs)} runs, at most {max(len(keys), 1)} key(s) a setting"
+    )
   return "## How it was made\n\n" + "\n".join(f"- {line}" for line in lines)
 
 
