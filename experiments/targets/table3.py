@@ -374,8 +374,8 @@ cells stood: 97.8 % in the mean (97.7 to 97.9), after 98.0 % (97.9 to 98.1).
 
 When all other runs had ended, Omniglot 5-way from the public start with 125
 steps was trained with two fresh keys, 3 and 4: 98.8 and 98.4 %, after 98.8 to
-98.9 % with the first three. So fresh keys were worse in both cells, by 0.2
-points in the mean. Five of the earlier runs of 125 steps name a commit that
+98.9 % with the first three. So fresh keys were worse in both cells, by 0.2 and
+0.3 points in the mean. Five of the earlier runs of 125 steps name a commit that
 ends in "-dirty": their tree had uncommitted changes.
 
 The means are over keys; "± " is the 95 % interval over 600 test tasks, which
