@@ -91,6 +91,7 @@ class Network:
 
 
 SUPERVISED = "supervised"
+CLOSED_FORMS = ("protonet", "ridge")
 BY_GRADIENTS = ("maml", "anil", "meta_sgd", "reptile")
 
 

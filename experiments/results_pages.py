@@ -90,6 +90,7 @@ def page(target: Any, stored: Mapping[str, Any]) -> str:
   parts = [
       f"# {target.title}",
       target.about,
+      textwrap.fill(_TOGETHER, 80) if _together(stored["runs"]) else "",
       textwrap.fill(f"**{found}**", 80) if found else "",
       tables.markdown(*target.table(stored["runs"])),
       f"![{stored['target']}]({stored['target']}.png)",
@@ -97,6 +98,34 @@ def page(target: Any, stored: Mapping[str, Any]) -> str:
       _how(stored),
   ]
   return "\n\n".join(filter(None, parts)) + "\n"
+
+
+_TOGETHER = (
+    "**Measured on whole batches with 2.0**: the accuracies below are of all"
+    " query images of a task in one call, normalised by their own statistics."
+    " One image a call has less"
+    " ([how much](../../docs/decisions/prediction.md))."
+)
+
+
+def _together(runs: Any) -> bool:
+  """Return whether an accuracy is of networks with statistics of a batch.
+
+  Outcomes of 2.0 do not say how the queries came: they came together.
+  """
+  return isinstance(runs, dict) and any(
+      "accuracy" in outcome
+      and "queries" not in outcome
+      and _by_batch(outcome.get("config", {}).get("model", {}))
+      for outcome in runs.values()
+  )
+
+
+def _by_batch(network: Mapping[str, Any]) -> bool:
+  return (
+      network.get("norm", "batch") == "batch"
+      and network.get("name", "conv4") not in ("mlp", "features")
+  )
 
 
 def _how(stored: Mapping[str, Any]) -> str:

@@ -37,6 +37,8 @@ from episodic_dp.training import reporting
 from episodic_dp.training import workdir as workdir_lib
 
 OUTCOME = "outcome.json"
+ALONE = "one image a call"
+"""How the queries of every accuracy come, in the outcomes that say so."""
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 _DIAGNOSTICS = (
     "private/loss", "private/norm", "private/clipped", "private/clip_norm",
@@ -68,6 +70,8 @@ class Run:
     shots: numbers of test images of a class, in addition to its config's.
     controls: whether an ensemble of untrained networks is tested too.
     on_validation: whether it is measured on the classes for validation.
+    together: whether it is measured by all queries of a task together too, for
+      a paper that did so.
   """
 
   name: str
@@ -79,6 +83,7 @@ class Run:
   shots: Sequence[int] = ()
   controls: bool = False
   on_validation: bool = False
+  together: bool = False
 
   def load(self) -> ml_collections.ConfigDict:
     """Return the config, as the command line would read it."""
@@ -195,7 +200,9 @@ def finish(
     "ensemble"}, each with its score on every task (`evaluation.decode_scores`),
     for further shots the same in "tests": {shot: ...},
     "epsilon": level -> {"epsilon", "delta", "neighbours", "accountant"},
-    "code", and the fields of `provenance`.
+    "code", "queries" (`ALONE`), and the fields of `provenance`. With
+    `Run.together` "accuracy_transductive" and "tests_transductive" have the
+    scores of the last checkpoint by all queries of a task together.
 
   Raises:
     Interrupted: a signal arrived; the same call resumes.
@@ -221,16 +228,22 @@ def finish(
       splits=splits,
       evaluator=spec.evaluator,
       controls=run.controls,
+      together=run.together,
       **where,
   )
   measured = measured_by()
   score = measured["single"]["score"].name
   entry = reporting.result_entry(result, measured)
   if run.shots:
-    entry["tests"] = {
-        str(shot): reporting.result_entry(result, measured_by(shot=shot))[score]
+    tests = {
+        str(shot): reporting.result_entry(result, measured_by(shot=shot))
         for shot in run.shots
     }
+    entry["tests"] = {shot: found[score] for shot, found in tests.items()}
+    if run.together:
+      entry["tests_transductive"] = {
+          shot: found[f"{score}_transductive"] for shot, found in tests.items()
+      }
   entry |= provenance(workdir, score) | {
       "seconds": None if resumed else round(result.seconds, 1),
       "cpu_seconds": None if resumed else round(cpu, 1),
@@ -246,6 +259,7 @@ def record(
   outcome = {
       "code": [code()],
       "device": device(),
+      "queries": ALONE,
       **entry,
       "labels": dict(run.labels),
       "command": run.command(),

@@ -24,56 +24,44 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp import options
 from episodic_dp.cli import app
 from episodic_dp.data import glyphs
 from episodic_dp.data import scenes
+from episodic_dp.models import model as model_lib
+from episodic_dp.models import networks
 from episodic_dp.models import parts
 from episodic_dp.output import phases
-from episodic_dp.sampling import episodes
 
 _WAY = 10
 _RATE = 2e-3
 _SCALE = 1 / options.START_WIDTH
 
 
-def _first_supports(
-    model: models.Model, params: Any, images: jax.Array
-) -> jax.Array:
-  """Return the mean loss of tasks whose support is an image of each class."""
-  learner = learners.ProtoNet(model, way=_WAY, scale=_SCALE)
-  labels = jnp.arange(_WAY)
+def _first_supports(features: jax.Array) -> jax.Array:
+  """Return the loss of a task whose support is the first image of each class.
 
-  def loss(params: Any, images: jax.Array) -> jax.Array:
-    both = jnp.split(images, [1], axis=1)
-    task = episodes.EpisodeBatch(*(_examples(part, labels) for part in both))
-    return learner.loss(params, task)
-
-  tasks = images.reshape(-1, _WAY, *images.shape[1:])
-  return jax.vmap(loss, (None, 0))(params, tasks).mean()
+  Args:
+    features: float32[way, n, d], the embeddings of its images.
+  """
+  support, queries = features[:, 0], features[:, 1:]
+  away = jnp.square(queries[:, :, None] - support).sum(-1)
+  found = jax.nn.log_softmax(-_SCALE * away)
+  classes = jnp.arange(len(features))
+  return -found[classes, :, classes].mean()
 
 
-def _examples(images: jax.Array, labels: jax.Array) -> episodes.Examples:
-  """Return images [way, n, ...] as the examples of a task."""
-  way, n, *shape = images.shape
-  return episodes.Examples(
-      images.reshape(way * n, *shape), jnp.repeat(labels, n)
-  )
-
-
-def _all_supports(
-    model: models.Model, params: Any, images: jax.Array
-) -> jax.Array:
+def _all_supports(features: jax.Array) -> jax.Array:
   """Return the loss of a task where every image takes its turn as support.
 
   Each image is judged by each one of the other images of the classes, and by
   the means of all others.
+
+  Args:
+    features: float32[way, n, d], the embeddings of its images.
   """
-  way, n, *shape = images.shape
-  features = model.apply(params, images.reshape(way * n, *shape))
-  features = features.reshape(way, n, -1)
+  way, n, _ = features.shape
   others = (features.sum(1, keepdims=True) - features) / (n - 1)
   # What an image [class, number] is compared with, [class, n + 1]: the images
   # of a class, and the mean of those of another number.
@@ -105,7 +93,7 @@ _OUT = flags.DEFINE_string("out", None, "File; by default the package's own.")
 def train(
     draw: Callable[[jax.Array, int, int], jax.Array],
     shape: tuple[int, int, int],
-    loss: Callable[[models.Model, Any, jax.Array], jax.Array],
+    loss: Callable[[jax.Array], jax.Array],
     classes: int,
     images: int,
     steps: int,
@@ -115,20 +103,29 @@ def train(
   Args:
     draw: key, classes and images of each -> uint8[classes, images, *shape].
     shape: of an image.
-    loss: model, parameters and the images of a step -> its loss.
+    loss: embeddings of a task -> its loss.
     classes: of a step.
     images: of each class.
     steps: of Adam, whose rate falls to zero as a cosine.
   """
-  model = models.conv4(way=None, width=options.START_WIDTH, input_shape=shape)
+  network = networks.Conv4(way=None, width=options.START_WIDTH)
   optimizer = optax.adam(optax.cosine_decay_schedule(_RATE, steps))
-  params = model.init(jax.random.key(0))
+  params = network.init(jax.random.key(0), jnp.zeros((1, *shape)))["params"]
+
+  def mean_loss(params: Any, drawn: jax.Array) -> jax.Array:
+    # The images of the step are the public examples of `models.Model`.
+    features, _ = network.apply(
+        {"params": params}, drawn.reshape(-1, *shape), own=model_lib.OWN,
+        mutable=[networks.MOMENTS],
+    )
+    tasks = features.reshape(-1, _WAY, images, features.shape[-1])
+    return jax.vmap(loss)(tasks).mean()
 
   @jax.jit
   def step(params: Any, state: Any, number: jax.Array) -> Any:
     key = jax.random.fold_in(jax.random.key(1), number)
     drawn = draw(key, classes, images) / 255.0
-    slope = jax.grad(loss, 1)(model, params, drawn)
+    slope = jax.grad(mean_loss)(params, drawn)
     updates, state = optimizer.update(slope, state, params)
     return optax.apply_updates(params, updates), state
 

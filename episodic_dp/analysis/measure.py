@@ -35,6 +35,7 @@ def measure(
     evaluator: training.Evaluator | None = None,
     shot: int | None = None,
     controls: bool = False,
+    together: bool = False,
 ) -> dict[str, Any]:
   """Measure a run on its test tasks and write WORKDIR/evaluation.json.
 
@@ -47,11 +48,13 @@ def measure(
     shot: support examples of a class, instead of the config's; nothing is
       written then.
     controls: whether to measure an ensemble of untrained networks too.
+    together: whether to measure the last checkpoint by all queries of a task
+      together too (`training.Evaluator.score`).
 
   Returns:
     "untrained" (the initial parameters), "single" and "ensemble" -> {"score":
     Score, "steps": steps of the checkpoints}; no ensemble if no checkpoint was
-    validated. With a public start, "untrained" is the start, and "random" is
+    validated. "single" may have "together", a Score. With a public start, "untrained" is the start, and "random" is
     the network without it. With `controls` also "untrained_ensemble", of the
     same number of networks with different initial parameters.
 
@@ -65,7 +68,7 @@ def measure(
       splits = config.data.load(data_dir=data_dir, download=download)
   with phases.phase("preparing the network and the test tasks"):
     shape = splits.test.image_shape
-    learner, tested = build.make_learners(config, shape)
+    learner, tested = build.make_learners(config, shape, splits.validation)
     untrained = learner.init(jax.random.key(config.seed))
     chosen = config.evaluation
     tasks = training.sample_tasks(
@@ -95,8 +98,10 @@ def measure(
       members = [network(step, number) for number, step in enumerate(steps)]
       score = evaluator.score(members, tasks)
     results[name] = {"score": score, "steps": steps}
+    if together and name == "single":
+      results[name]["together"] = evaluator.score(members, tasks, together=True)
   if config.model.start is not None:
-    results = {"random": _without_start(config, shape, tasks)} | results
+    results = {"random": _without_start(config, splits, tasks)} | results
   if shot is not None:
     return results
   files.write_json(
@@ -112,12 +117,14 @@ def measure(
   return results
 
 
-def _without_start(config, shape, tasks):
+def _without_start(config, splits, tasks):
   """Measure the network with random weights instead of its public start."""
   network = dataclasses.replace(config.model, start=None, trained="all")
   config = dataclasses.replace(config, model=network)
   with phases.phase("evaluating random weights"):
-    learner, tested = build.make_learners(config, shape)
+    learner, tested = build.make_learners(
+        config, splits.test.image_shape, splits.validation
+    )
     evaluator = training.Evaluator(tested)
     params = learner.init(jax.random.key(config.seed))
     return {"score": evaluator.score([params], tasks), "steps": [0]}

@@ -105,7 +105,9 @@ def attack(
       guarantee = None
     with phases.phase(f"attacking {name}"):
       splits = config.data.load(data_dir=data_dir, download=download)
-      learner, _ = build.make_learners(config, splits.train.image_shape)
+      learner, _ = build.make_learners(
+          config, splits.train.image_shape, splits.validation
+      )
       like = learner.init(jax.random.key(config.seed))
       params, _ = checkpoints.restore(step, like)
       evaluator = training.Evaluator(learner)

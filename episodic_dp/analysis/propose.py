@@ -183,7 +183,7 @@ def measure(
     gradients.
   """
   backends.use_all_cores()
-  learner, _ = build.make_learners(config, public.image_shape)
+  learner, _ = build.make_learners(config, public.image_shape, public)
   times = _CLIP_TIMES if config.optimizer.name == "adam" else (1,)
   clip_norms = [config.mechanism.clip_norm * scale for scale in times]
   # A learner's annealed numbers have their initial values.

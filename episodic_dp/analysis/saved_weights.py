@@ -71,7 +71,9 @@ def save(
     )
   with phases.phase("reading the data"):
     splits = config.data.load(data_dir=data_dir, download=download)
-  learner, _ = build.make_learners(config, splits.test.image_shape)
+  learner, _ = build.make_learners(
+      config, splits.test.image_shape, splits.validation
+  )
   params, _ = checkpoints.restore(last, learner.init(jax.random.key(0)))
   params = of_network(params)
   whole = learner.model.whole

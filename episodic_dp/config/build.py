@@ -18,6 +18,7 @@ from episodic_dp import options
 from episodic_dp import private
 from episodic_dp import training
 from episodic_dp.config.run_config import RunConfig
+from episodic_dp.data import public
 from episodic_dp.learners import naming
 from episodic_dp.models import builder
 from episodic_dp.models import parts
@@ -67,7 +68,9 @@ def build(
   train = train.with_copies(config.release.hierarchy)
   mesh = training.make_mesh(config.compute.devices)
   optimizer = state_lib.make_optimizer(config.optimizer, config.steps)
-  learner, evaluated = make_learners(config, train.image_shape)
+  learner, evaluated = make_learners(
+      config, train.image_shape, splits and splits.validation
+  )
   # What later commands read, from any folder.
   start = config.model.start
   if start is not None and start not in parts.SHIPPED:
@@ -112,12 +115,20 @@ def build(
 
 
 def make_learners(
-    config: RunConfig, image_shape: tuple[int, ...]
+    config: RunConfig,
+    image_shape: tuple[int, ...],
+    validation: data.Dataset | None,
 ) -> tuple[learners.Learner, learners.Learner]:
   """Build the learner of the training tasks and that of the test tasks.
 
   The second is the first; or, for a learner of examples, fine-tuning with a
-  new head for every task.
+  new head for every task. A metric learner's network with batch normalisation
+  has public examples.
+
+  Args:
+    config: of the run.
+    image_shape: shape of an example.
+    validation: public data of the run; None for generated images.
   """
   network = functools.partial(
       builder.build,
@@ -125,9 +136,10 @@ def make_learners(
       input_shape=image_shape,
       augmentation=config.augmentation,
   )
-  learner = naming.make_learner(
-      config.learner, network(outputs=config.outputs), way=config.way
-  )
+  model = network(outputs=config.outputs)
+  if model.moments is not None and config.learner.name in options.CLOSED_FORMS:
+    model = model._replace(public=public.examples(validation, image_shape))
+  learner = naming.make_learner(config.learner, model, way=config.way)
   if config.learner.name != options.SUPERVISED:
     return learner, learner
   return learner, naming.make_fine_tuning(

@@ -66,11 +66,6 @@ def text(
         f"The network is code, `{found.network.name}`, which is not part of"
         " this folder: give the function to `Predictor.load` as `model`."
     )
-  if found.transductive:
-    limits.append(
-        "The network normalises by the batch: a prediction depends on the other"
-        " images of its call."
-    )
   parts = [
       _front_matter(found, statement, scores, title),
       f"# {title}",

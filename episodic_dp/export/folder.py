@@ -22,7 +22,8 @@ from episodic_dp.output import quoting
 
 MODEL, STATEMENT, CARD = "model.json", "privacy_statement.json", "README.md"
 START, DIGESTS = "start.safetensors", "digests.json"
-FORMAT = 2
+FORMAT = 3
+MOMENTS = "moments/"  # What the names of moments begin with in a file of weights.
 Choice = Literal["last", "best", "ensemble"]
 # Limits of a file, and of a number in model.json, beyond any model of the
 # library.
@@ -66,6 +67,8 @@ class Description:
     steps: number of training steps of each checkpoint.
     weights: the file of each checkpoint.
     start: the file of the public weights that were not trained, or None.
+    moments: whether the weights hold the moments of public examples, which
+      normalise every example.
   """
 
   format: int
@@ -81,6 +84,7 @@ class Description:
   steps: tuple[int, ...]
   weights: tuple[str, ...]
   start: str | None
+  moments: bool
 
   @property
   def files(self) -> tuple[str, ...]:
@@ -91,12 +95,6 @@ class Description:
   def fixed_way(self) -> bool:
     """Return whether it has one logit for each class of a training task."""
     return self.learner.name in ("maml", "anil", "meta_sgd", "reptile")
-
-  @property
-  def transductive(self) -> bool:
-    """Return whether a prediction depends on the other examples of a call."""
-    flat = self.network.name in ("mlp", "features")
-    return self.network.norm == "batch" and not flat
 
 
 def describe(content: bytes, name: str) -> Description:

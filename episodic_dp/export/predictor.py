@@ -4,18 +4,21 @@ Nothing that trains is imported here, and no file in a folder is executed: the
 caller gives the function of a network of own code.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 import dataclasses
 import functools
+import math
 import os
 import pathlib
 from typing import Any
 
 import jax
+from jax import lax
 import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
 
+from episodic_dp import backends
 from episodic_dp import errors
 from episodic_dp import learners
 from episodic_dp import models
@@ -30,7 +33,9 @@ from episodic_dp.sampling import episodes
 
 Weights = Mapping[str, np.ndarray]
 
-_CHUNK = 256  # Examples at once if predictions are independent.
+# Examples of a block, its largest size in bytes, and examples computed at once.
+_BLOCK, _BYTES, _AT_ONCE = 256, 2**23, 8
+_GROWTH = 4  # From one size of a filled support set to the next.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -59,46 +64,47 @@ class Adapted:
   Attributes:
     classes: the labels of the support set, sorted.
     how: the preprocessing of examples.
-    together: whether predictions depend on the other examples of a call.
-    members: for each checkpoint the function from scaled rows to probabilities.
+    members: for each checkpoint the function from a block of scaled rows, and
+      the number of rows in it, to probabilities.
   """
 
   classes: tuple[Hashable, ...]
   how: folder_lib.Preprocessing
-  together: bool
-  members: tuple[Callable[[np.ndarray], jax.Array], ...]
+  members: tuple[Callable[[np.ndarray, int], jax.Array], ...]
 
   def predict(self, images: Any) -> Predictions:
-    """Classify examples.
+    """Classify examples, each by itself.
 
-    If the network normalises by the batch (`description.transductive`),
-    predictions depend on the other examples of the call.
+    The probabilities of an example depend on the model, the support set and
+    this example only, not on the others of the call.
 
     Args:
       images: uint8 [n, H, W] or [n, H, W, 1 or 3] or a list of such images of
-        any size, or float32 from 0 to 1; or features of the model's shape.
+        any size, or float32 from 0 to 1, or Pillow's; or features of the
+        model's shape.
 
     Raises:
       ValueError: there are none, one cannot be used, or a probability is not
         finite; one sentence.
     """
-    return self.predict_rows(
-        preprocessing.of_arrays(self.how, images, "the images to classify")
-    )
+    return self._of_blocks(preprocessing.blocks(
+        self.how, images, "the images to classify", _block(self.how)
+    ))
 
   def predict_rows(self, rows: np.ndarray) -> Predictions:
     """Classify rows [n, ...], as `preprocessing.row` makes them."""
-    values = preprocessing.scaled(self.how, rows)
-    count = len(values)
-    size = count
-    if not self.together:  # Few shapes, so that few programs are compiled.
-      size = min(1 << (count - 1).bit_length(), _CHUNK)
-    found = []
-    for first in range(0, count, size):
-      part = values[first : first + size]
-      filled = np.concatenate([part, np.repeat(part[-1:], size - len(part), 0)])
-      each = [np.asarray(member(filled)) for member in self.members]
-      found.append(np.mean(each, axis=0)[: len(part)])
+    size = _block(self.how)
+    return self._of_blocks(
+        rows[first : first + size] for first in range(0, len(rows), size)
+    )
+
+  def _of_blocks(self, blocks: Iterable[np.ndarray]) -> Predictions:
+    """Classify blocks of rows, one at a time."""
+    found, size = [], _block(self.how)
+    for rows in blocks:
+      values = _filled(preprocessing.scaled(self.how, rows), size)
+      each = [np.asarray(member(values, len(rows))) for member in self.members]
+      found.append(np.mean(each, axis=0)[: len(rows)])
     probabilities = np.concatenate(found)
     if not np.isfinite(probabilities).all():
       raise errors.RunError(
@@ -106,6 +112,21 @@ class Adapted:
           " support images, or others"
       )
     return Predictions(classes=self.classes, probabilities=probabilities)
+
+
+def _block(how: folder_lib.Preprocessing) -> int:
+  """Return the number of rows of a block, a multiple of `_AT_ONCE`.
+
+  It depends on their shape alone, so that one program serves all numbers.
+  """
+  most = _BYTES // (4 * math.prod(how.shape))
+  return max(1, min(most, _BLOCK) // _AT_ONCE) * _AT_ONCE
+
+
+def _filled(values: np.ndarray, size: int) -> np.ndarray:
+  """Return values [n, ...] with zeros up to a size."""
+  missing = ((0, size - len(values)), *((0, 0) for _ in values.shape[1:]))
+  return np.pad(values, missing)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -116,7 +137,8 @@ class Predictor:
     description: the content of model.json.
     statement: the privacy statement, computed again on loading.
     start: the public weights that were not trained, or None.
-    members: the parameters of each checkpoint.
+    members: the parameters of each checkpoint, and the moments of its public
+      examples or None.
     make: the function of a network of own code, or None.
     compiled: number of classes -> the learner, and its compiled functions.
   """
@@ -124,7 +146,7 @@ class Predictor:
   description: folder_lib.Description
   statement: Mapping[str, Any]
   start: Weights | None
-  members: tuple[Any, ...]
+  members: tuple[tuple[Any, Any], ...]
   make: Callable[..., models.Model] | None = None
   compiled: dict[int, tuple[learners.Learner, Any, Any]] = dataclasses.field(
       default_factory=dict, repr=False
@@ -182,7 +204,7 @@ class Predictor:
       learner = _trained(found, start, found.way, model)
       like = jax.eval_shape(learner.init, jax.random.key(0))
       members = tuple(
-          parts.of_names(like, parts.fitted(arrays[name], like, name))
+          _member(found, learner, like, arrays[name], name)
           for name in found.weights
       )
     except ValueError as e:
@@ -235,17 +257,25 @@ class Predictor:
       )
     learner, adapt, probabilities = self._functions(len(classes))
     numbers = {name: number for number, name in enumerate(classes)}
-    support = episodes.Examples(
-        jnp.asarray(preprocessing.scaled(self.description.preprocessing, rows)),
-        jnp.asarray([numbers[label] for label in labels], jnp.int32),
-    )
+    values = preprocessing.scaled(self.description.preprocessing, rows)
+    found = np.asarray([numbers[label] for label in labels], np.int32)
+    model = learner.model
+    mask = None
+    # A network of own code that mixes examples takes them as they are.
+    if model.moments is not None or not model.mixes_examples:
+      size, mask = _AT_ONCE, np.ones(len(values), bool)
+      while size < len(values):
+        size *= _GROWTH
+      values, found, mask = (_filled(a, size) for a in (values, found, mask))
+    support = episodes.Examples(values, found, mask)
     return Adapted(
         classes=classes,
         how=self.description.preprocessing,
-        together=learner.transductive,
         members=tuple(
-            functools.partial(probabilities, adapt(params, support))
-            for params in self.members
+            functools.partial(
+                probabilities, moments, adapt(params, moments, support)
+            )
+            for params, moments in self.members
         ),
     )
 
@@ -254,13 +284,59 @@ class Predictor:
     if way not in self.compiled:
       learner = _learner(self.description, self.start, way, self.make)
 
-      def probabilities(adapted: Any, images: jax.Array) -> jax.Array:
-        return jax.nn.softmax(learner.logits(adapted, images), axis=-1)
+      def adapt(params: Any, moments: Any, support: Any) -> Any:
+        return learner.normalised(moments).prepare(params, support)
+
+      def probabilities(
+          moments: Any, prepared: Any, images: jax.Array, count: jax.Array
+      ) -> jax.Array:
+        parts = images.reshape(-1, _AT_ONCE, *images.shape[1:])
+        own = learner.normalised(moments)
+
+        def add(i: jax.Array, found: jax.Array) -> jax.Array:
+          logits = own.answer(prepared, parts[i])
+          return found.at[i].set(jax.nn.softmax(logits, axis=-1))
+
+        found = jnp.zeros((len(parts), _AT_ONCE, way))
+        last = (count + _AT_ONCE - 1) // _AT_ONCE
+        found = lax.fori_loop(0, last, add, found)
+        return found.reshape(-1, way)
 
       self.compiled[way] = (
-          learner, jax.jit(learner.adapt), jax.jit(probabilities)
+          learner, backends.jit(adapt), backends.jit(probabilities)
       )
     return self.compiled[way]
+
+
+def _member(
+    found: folder_lib.Description,
+    learner: learners.Learner,
+    like: Any,
+    arrays: Weights,
+    name: str,
+) -> tuple[Any, Any]:
+  """Return the parameters of a checkpoint, and its moments or None.
+
+  Raises:
+    ValueError: they do not fit the learner; one sentence.
+  """
+  prefix = folder_lib.MOMENTS
+  named = {k: a for k, a in arrays.items() if not k.startswith(prefix)}
+  params = parts.of_names(like, parts.fitted(named, like, name))
+  if not found.moments:
+    return params, None
+  if learner.model.moments is None:
+    raise ValueError("its network has no batch normalisation for its moments")
+  example = jax.ShapeDtypeStruct((1, *found.preprocessing.shape), jnp.float32)
+  shapes = jax.eval_shape(
+      learner.model.moments, learner.network_params(like), example, None
+  )
+  given = {
+      k.removeprefix(prefix): a
+      for k, a in arrays.items()
+      if k.startswith(prefix)
+  }
+  return params, parts.of_names(shapes, parts.fitted(given, shapes, name))
 
 
 def _read_arrays(content: bytes, name: str) -> dict[str, np.ndarray]:

@@ -4,7 +4,7 @@ The code that reads own data (`data.own_data.rows`) makes the rows, from the
 public settings in model.json and the example alone.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -54,35 +54,65 @@ def scaled(how: folder.Preprocessing, stacked: np.ndarray) -> np.ndarray:
 def of_arrays(
     how: folder.Preprocessing, images: Iterable[Any], what: str
 ) -> np.ndarray:
-  """Turn arrays in memory into rows [n, ...].
+  """Turn examples in memory into rows [n, ...].
 
   Args:
     how: the model's preprocessing.
-    images: an array [n, ...] or a sequence of arrays: images uint8 [H, W], or
-      [H, W, 1 or 3], or float32 from 0 to 1 of such a shape, of any size; or
-      features of the model's shape.
+    images: an array [n, ...] or a sequence: images uint8 [H, W], or [H, W, 1 or
+      3], or float32 from 0 to 1 of such a shape, of any size; images of Pillow,
+      read as their files are; or features of the model's shape.
     what: a name for them, for messages.
 
   Raises:
     ValueError: there are none, or one cannot be used; one sentence.
   """
-  found = []
+  return np.concatenate([*blocks(how, images, what, _AT_ONCE)])
+
+
+_AT_ONCE = 1024
+
+
+def blocks(
+    how: folder.Preprocessing, images: Iterable[Any], what: str, size: int
+) -> Iterator[np.ndarray]:
+  """Turn examples in memory into rows, at most `size` at once.
+
+  The arguments and errors are those of `of_arrays`.
+  """
+  found: list[np.ndarray] = []
+  number = -1
   for number, values in enumerate(images):
     name = f"number {number} of {what}"
-    found.append(row(how, _example(how, np.asarray(values), name)))
-  if not found:
+    found.append(row(how, _example(how, values, name)))
+    if len(found) == size:
+      yield np.stack(found)
+      found = []
+  if number < 0:
     raise errors.RunError(
         f"{what} are empty: give an array [n, ...] or a list of arrays"
     )
-  return np.stack(found)
+  if found:
+    yield np.stack(found)
 
 
 def _example(
-    how: folder.Preprocessing, values: np.ndarray, name: str
+    how: folder.Preprocessing, given: Any, name: str
 ) -> readers.Example:
-  """Turn an array into an example, as a reader does."""
+  """Turn an example in memory into one of a reader."""
+  if isinstance(given, Image.Image):
+    return readers.picture_of(given, name)
+  values = np.asarray(given)
   if how.kind == "features":
     return readers.features_of(values, name)
+  if values.ndim == 3 and values.shape[2] in (2, 4):
+    raise ValueError(
+        f"{name} has {values.shape[2]} channels, and which they are is not"
+        " known: give Pillow's image itself, or image.convert('RGB')"
+    )
+  if values.dtype == bool:  # Pillow's mode 1.
+    values = values * np.uint8(255)
+  if values.dtype == np.uint16:
+    values = values.astype(np.float32) / np.float32(65535)
   if values.dtype != np.uint8:
     floating = np.issubdtype(values.dtype, np.floating)
     if not floating or not (values.min() >= 0 and values.max() <= 1):

@@ -87,11 +87,15 @@ def write(
     )
   checkpoints, steps = _chosen(workdir, checkpoint)
   _check_steps(path, statement, checkpoints, steps)
-  found = _described(config, checkpoint, steps)
+  moments = all(checkpoints.arrays(step, "rest/moments") for step in steps)
+  found = _described(config, checkpoint, steps, moments)
   scores = _scores(workdir, checkpoint, steps)
   with files.new_folder(out) as place:
     for name, step in zip(found.weights, steps):
-      arrays = checkpoints.parameters(step)
+      arrays = checkpoints.arrays(step) | {
+          f"{folder_lib.MOMENTS}{name}": array
+          for name, array in checkpoints.arrays(step, "rest/moments").items()
+      }
       if not all(np.isfinite(array).all() for array in arrays.values()):
         raise errors.RunError(
             f"the checkpoint of step {step} holds NaN or infinity: export"
@@ -169,7 +173,10 @@ def _scores(
 
 
 def _described(
-    config: RunConfig, checkpoint: folder_lib.Choice, steps: tuple[int, ...]
+    config: RunConfig,
+    checkpoint: folder_lib.Choice,
+    steps: tuple[int, ...],
+    moments: bool,
 ) -> folder_lib.Description:
   """Describe a run with the chosen checkpoints."""
   model = config.model
@@ -194,6 +201,7 @@ def _described(
       steps=steps,
       weights=weights if len(steps) > 1 else ("weights.safetensors",),
       start=folder_lib.START if partly else None,
+      moments=moments,
   )
 
 

@@ -51,11 +51,29 @@ class _ClosedForm(learner.TaskLearner):
 
   def _embed(self, params: Any, images: jax.Array) -> jax.Array:
     """Return the embeddings of images, [n, d]."""
-    return self.model.apply(params, images)
+    return self.model.apply(self.network_params(params), images)
+
+  def network_params(self, params: Any) -> Any:
+    return params.params if isinstance(params, Adapted) else params
 
   @abc.abstractmethod
-  def _head(self, params: Any, x: jax.Array, labels: jax.Array) -> jax.Array:
-    """Return the head for support embeddings [n, d]; see `Adapted`."""
+  def _head(self, params: Any, x: jax.Array, members: jax.Array) -> jax.Array:
+    """Return the head for support embeddings [n, d]; see `Adapted`.
+
+    Args:
+      params: the learner's parameters.
+      x: embeddings, zero where an example does not count.
+      members: [n, way], 1 for the class of each, zero where it does not count.
+    """
+
+  def _of_labels(
+      self, params: Any, x: jax.Array, labels: jax.Array, mask: Any = None
+  ) -> jax.Array:
+    """Return the head for support embeddings and their labels."""
+    members = jax.nn.one_hot(labels, self.way, dtype=x.dtype)
+    if mask is not None:
+      x, members = (jnp.where(mask[:, None], a, 0) for a in (x, members))
+    return self._head(params, x, members)
 
   @abc.abstractmethod
   def _scores(self, params: Any, head: jax.Array, x: jax.Array) -> jax.Array:
@@ -69,8 +87,15 @@ class _ClosedForm(learner.TaskLearner):
       inner_gradient: descent.InnerGradient = jax.grad,
   ) -> Adapted:
     """Compute the head of the support set; see `Learner`."""
-    embedded = self.in_pass(0)._embed(params, support.images)
-    return Adapted(params, self._head(params, embedded, support.labels))
+    learner, mask = self.in_pass(0), support.mask
+    if mask is not None:  # Only prediction fills up support sets.
+      seen = learner.model.seen(
+          self.network_params(params), support.images, mask.astype(jnp.float32)
+      )
+      learner = learner._of_model(learner.model.alone(seen))
+    embedded = learner._embed(params, support.images)
+    head = self._of_labels(params, embedded, support.labels, mask)
+    return Adapted(params, head)
 
   def logits(self, adapted: Adapted, images: jax.Array) -> jax.Array:
     """Compute logits [n, way] of images [n, H, W, C], after adaptation."""
@@ -94,7 +119,7 @@ class _ClosedForm(learner.TaskLearner):
 
     def turn(x: jax.Array) -> jax.Array:  # [way, n, d], the support first.
       first, rest = x[:, :shot], x[:, shot:]
-      head = self._head(
+      head = self._of_labels(
           params, first.reshape(-1, x.shape[-1]), jnp.repeat(labels, shot)
       )
       scores = self._scores(params, head, rest.reshape(-1, x.shape[-1]))
@@ -111,8 +136,7 @@ class ProtoNet(_ClosedForm):
   2017), equations 1 and 2, with the squared Euclidean distance.
 
   No gradient steps are taken: a task costs one evaluation of its support set
-  and one of its query set. Each query is predicted separately, unless the
-  network mixes examples.
+  and one of its query set.
 
   Attributes:
     model: the embedding network; its outputs [n, d] are compared
@@ -132,9 +156,8 @@ class ProtoNet(_ClosedForm):
     super().__post_init__()
     _validate.positive("scale", self.scale)
 
-  def _head(self, params: Any, x: jax.Array, labels: jax.Array) -> jax.Array:
+  def _head(self, params: Any, x: jax.Array, members: jax.Array) -> jax.Array:
     """Compute the prototypes (eq. 1); zero for a class without examples."""
-    members = jax.nn.one_hot(labels, self.way, dtype=x.dtype)
     return members.T @ x / jnp.maximum(members.sum(0), 1)[:, None]
 
   def _scores(self, params: Any, head: jax.Array, x: jax.Array) -> jax.Array:
@@ -205,13 +228,12 @@ class RidgeHead(_ClosedForm):
         "log_scale": jnp.log(jnp.float32(self.scale)),
     }
 
-  def _embed(self, params: Any, images: jax.Array) -> jax.Array:
-    return super()._embed(params["model"], images)
+  def network_params(self, params: Any) -> Any:
+    return super().network_params(params)["model"]
 
-  def _head(self, params: Any, x: jax.Array, labels: jax.Array) -> jax.Array:
+  def _head(self, params: Any, x: jax.Array, members: jax.Array) -> jax.Array:
     """Solve the regression on the support set."""
-    targets = jax.nn.one_hot(labels, self.way, dtype=x.dtype)
-    return solve(x, targets, jnp.exp(params["log_ridge"]))
+    return solve(x, members, jnp.exp(params["log_ridge"]))
 
   def _scores(self, params: Any, head: jax.Array, x: jax.Array) -> jax.Array:
     """Compute the scaled outputs of the regression, [n, way]."""

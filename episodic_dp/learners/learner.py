@@ -4,7 +4,7 @@ import abc
 from collections.abc import Callable
 import copy
 import dataclasses
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -46,14 +46,28 @@ def squared_error(outputs: jax.Array, targets: jax.Array) -> jax.Array:
   return jnp.mean(jnp.square(outputs - targets))
 
 
+class Prepared(NamedTuple):
+  """What predictions depend on, besides their own example.
+
+  Attributes:
+    adapted: the result of `Learner.adapt`.
+    seen: of the support set, for a network that mixes examples; see
+      `models.Model.seen`.
+  """
+
+  adapted: Any
+  seen: Any
+
+
 class Learner(abc.ABC):
   """The base class of learners: adapt to a support set, then predict queries.
 
   A subclass is a frozen dataclass with the field `model`, or sets it. Examples
-  have `images` float32[n, H, W, C] and `labels` int32[n]; an episode has
-  examples `support` and `query`. No learner here compares queries with one
-  another. A network that mixes examples (batch normalisation by the statistics
-  of the query set) does, and makes any learner transductive.
+  are `sampling.Examples`; an episode has examples `support` and `query`.
+
+  A prediction (`predict`) is a function of the parameters, the support set and
+  its own example, for every network: `models.Model.alone`. A training loss
+  (`adapted_loss`) may use a network that mixes the examples of a task.
 
   Attributes:
     model: the network.
@@ -91,11 +105,6 @@ class Learner(abc.ABC):
         and type(self).meta_gradient is Learner.meta_gradient
     )
 
-  @property
-  def transductive(self) -> bool:
-    """Return whether one query's prediction depends on the other queries."""
-    return self.model.mixes_examples
-
   def init(self, key: jax.Array) -> Params:
     """Return the initial parameters of the model."""
     return self.model.init(key)
@@ -125,15 +134,63 @@ class Learner(abc.ABC):
 
   def adapted_loss(self, adapted: Any, examples: Any) -> jax.Array:
     """Compute the mean loss of examples after adaptation, a scalar."""
-    return self.task_loss(
-        self.logits(adapted, examples.images), examples.labels
+    if examples.mask is None:
+      return self.task_loss(
+          self.logits(adapted, examples.images), examples.labels
+      )
+    # Only prediction fills up support sets.
+    weights = examples.mask.astype(jnp.float32)
+    seen = self.model.seen(adapted, examples.images, weights)
+    outputs = self._of_model(self.model.alone(seen)).logits(
+        adapted, examples.images
     )
+    losses = jax.vmap(lambda *pair: self.task_loss(*(a[None] for a in pair)))(
+        outputs, examples.labels
+    )
+    return weights @ losses / weights.sum()
 
   def predict(
       self, params: Params, support: Any, query_images: jax.Array
   ) -> jax.Array:
-    """Compute logits [n, way] of query images, adapted to the support."""
-    return self.logits(self.adapt(params, support), query_images)
+    """Compute logits [n, way] of query images, adapted to the support.
+
+    The logits of an image depend on the parameters, the support set and this
+    image only.
+    """
+    learner = self.normalised(self.public_moments(params))
+    return learner.answer(learner.prepare(params, support), query_images)
+
+  def prepare(self, params: Params, support: Any) -> Prepared:
+    """Adapt to the support set, for `answer`."""
+    adapted = self.adapt(params, support)
+    if support is None:
+      return Prepared(adapted, None)
+    weights = None
+    if support.mask is not None:
+      weights = support.mask.astype(jnp.float32)
+    network = self.network_params(adapted)
+    return Prepared(
+        adapted, self.model.seen(network, support.images, weights)
+    )
+
+  def answer(self, prepared: Prepared, images: jax.Array) -> jax.Array:
+    """Compute logits [n, way] of images, each by itself."""
+    learner = self._of_model(self.model.alone(prepared.seen))
+    return learner.logits(prepared.adapted, images)
+
+  def public_moments(self, params: Params) -> Any:
+    """Return the moments of the network's public examples, None without any.
+
+    They are a function of the parameters and of public examples, so they cost
+    no privacy.
+    """
+    return self.model.public_moments(self.network_params(params))
+
+  def normalised(self, given: Any) -> Self:
+    """Return the learner with given moments of `public_moments`, or itself."""
+    if given is None:
+      return self
+    return self._of_model(self.model.normalised(given))
 
   def loss(self, params: Params, episode: Any) -> jax.Array:
     """Compute the query loss after adapting to the support set."""
@@ -175,8 +232,12 @@ class Learner(abc.ABC):
     """
     return self._of_model(self.model.in_pass(i))
 
+  def network_params(self, params: Any) -> Params:
+    """Return the network's parameters in those of the learner, or adapted."""
+    return params
+
   def _of_model(self, model: model_lib.Model) -> Self:
-    if model.key is None:
+    if model is self.model:
       return self
     result = copy.copy(self)
     object.__setattr__(result, "model", model)  # The dataclass is frozen.

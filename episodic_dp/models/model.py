@@ -10,21 +10,28 @@ augmentation multiplicity).
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+import sys
+from typing import Any, NamedTuple, TYPE_CHECKING
 
 from flax import linen as nn
-from flax import nnx
-import haiku as hk
 import jax
+from jax import lax
 import jax.numpy as jnp
 import numpy as np
 
 from episodic_dp import options
 from episodic_dp import plan
 
+if TYPE_CHECKING:  # They take half a second to import, and few use them.
+  from flax import nnx
+  import haiku as hk
+
 Params = Any
 Apply = Callable[[Params, jax.Array], jax.Array]
 Random = Callable[[Params, jax.Array, jax.Array], jax.Array]
+Moments = Any  # A tree of arrays; see `Model.moments`.
+OWN = 0.1
+"""Share of an example's own moments, with those of public examples."""
 _EXAMPLES = 3
 _WEIGHTS = 2  # Number of random weights to test.
 
@@ -53,6 +60,13 @@ class Model(NamedTuple):
       (`parts.start_from`); None if params are all of them.
     start: digest of the initial weights, None if they are random; a run's
       privacy statement contains it.
+    moments: (params, examples, weights float32[n] or None) -> mean and variance
+      of the examples before every batch normalisation; None for a network
+      without any, or one that does not tell.
+    by_moments: (params, examples, moments, own) -> logits, each example by the
+      given moments and, with the share `own`, by its own; None like `moments`.
+    public: float32[k, ...], public examples whose moments normalise all others
+      (`normalised`); None if there are none.
   """
 
   init: Callable[[jax.Array], Params]
@@ -65,6 +79,9 @@ class Model(NamedTuple):
   multiplicity: int = 1
   whole: Callable[[Params], Params] | None = None
   start: str | None = None
+  moments: Callable[[Params, jax.Array, Any], Moments] | None = None
+  by_moments: Callable[[Params, jax.Array, Moments, float], Any] | None = None
+  public: np.ndarray | None = None
 
   def with_key(self, key: jax.Array) -> "Model":
     """Return the network with random layers that use a key."""
@@ -82,22 +99,89 @@ class Model(NamedTuple):
       return self
     return self.with_key(jax.random.fold_in(self.key, i + 1))
 
+  def public_moments(self, params: Params) -> Moments | None:
+    """Return the moments of the public examples at these parameters, if any."""
+    if self.public is None or self.moments is None:
+      return None
+    # The barrier keeps XLA from computing with the examples while compiling.
+    examples = lax.optimization_barrier(jnp.asarray(self.public))
+    return self.moments(params, examples, None)
+
+  def normalised(self, given: Moments) -> "Model":
+    """Return the network with given moments, a function of one example."""
+    return self._by(given, OWN)
+
+  def seen(self, params: Params, support: jax.Array, weights: Any) -> Any:
+    """Return what `alone` takes of a support set, None for nothing.
+
+    Args:
+      params: the adapted parameters.
+      support: examples [n, ...].
+      weights: float32[n] or None; 0 leaves an example out.
+    """
+    if not self.mixes_examples:
+      return None
+    if self.moments is None:
+      return support
+    return self.moments(params, support, weights)
+
+  def alone(self, seen: Any) -> "Model":
+    """Return the network that predicts each example by itself.
+
+    Batch normalisation takes the moments of the support set. A network of own
+    code that mixes examples is evaluated on the support set and one example.
+
+    Args:
+      seen: of the support set, from the method `seen`.
+    """
+    if seen is None:
+      return self
+    if self.moments is not None:
+      return self._by(seen, 0.0)
+
+    def apply(params: Params, examples: jax.Array) -> jax.Array:
+      def one(example: jax.Array) -> jax.Array:
+        together = jnp.concatenate([seen, example[None]])
+        return self.apply(params, together)[-1]
+
+      return lax.map(one, examples)
+
+    return self._replace(apply=apply, mixes_examples=False)
+
+  def _by(self, given: Moments, own: float) -> "Model":
+    by_moments = self.by_moments
+    assert by_moments is not None  # Like `moments`.
+    return self._replace(
+        apply=lambda params, examples: by_moments(params, examples, given, own),
+        mixes_examples=False, moments=None, by_moments=None, public=None,
+    )
+
 
 def check_model(model: Any) -> None:
   """Raise ValueError, with the line to type, for anything but a `Model`."""
   if not isinstance(model, Model):
-    lines = (
-        (nn.Module, "from_flax(module, input_shape)"),
-        (hk.Transformed, "from_haiku(transformed, input_shape)"),
-        (hk.TransformedWithState, "from_haiku(hk.transform(f), input_shape)"),
-        ((nnx.Module, type), "from_nnx(build, input_shape), build(rngs)"),
-        (object, "Model(init, apply)"),
-    )
-    line = next(line for kind, line in lines if isinstance(model, kind))
+    line = _line(model)
     raise ValueError(
         f"the network is {type(model).__name__} and must be a Model: give"
         f" models.{line}"
     )
+
+
+def _line(network: Any) -> str:
+  """Return the line that makes a Model of a network of a library."""
+  if isinstance(network, nn.Module):
+    return "from_flax(module, input_shape)"
+  # A network of a library that is not loaded does not exist.
+  nnx, hk = sys.modules.get("flax.nnx"), sys.modules.get("haiku")
+  if hk is not None and isinstance(network, hk.Transformed):
+    return "from_haiku(transformed, input_shape)"
+  if hk is not None and isinstance(network, hk.TransformedWithState):
+    return "from_haiku(hk.transform(f), input_shape)"
+  if isinstance(network, type) or (
+      nnx is not None and isinstance(network, nnx.Module)
+  ):
+    return "from_nnx(build, input_shape), build(rngs)"
+  return "Model(init, apply)"
 
 
 def mixes_examples(
@@ -232,7 +316,7 @@ def from_flax(
 
 
 def from_nnx(
-    build: Callable[[nnx.Rngs], nnx.Module],
+    build: "Callable[[nnx.Rngs], nnx.Module]",
     input_shape: tuple[int, ...],
     *,
     mixes_examples: bool = True,
@@ -249,6 +333,8 @@ def from_nnx(
       or the random state of dropout).
     ValueError: as in `from_flax`.
   """
+  from flax import nnx  # Lazy import: see above.
+
   module = nnx.eval_shape(lambda: build(nnx.Rngs(0)))
   graph, *states = nnx.split(module, nnx.Param, ...)
   shapes, rest = states
@@ -267,7 +353,7 @@ def from_nnx(
 
 
 def from_haiku(
-    transformed: hk.Transformed,
+    transformed: "hk.Transformed",
     input_shape: tuple[int, ...],
     *,
     mixes_examples: bool = True,
@@ -283,6 +369,8 @@ def from_haiku(
     plan.UnsoundPlanError: it is from `hk.transform_with_state`.
     ValueError: as in `from_flax`.
   """
+  import haiku as hk  # Lazy import: see above.
+
   if isinstance(transformed, hk.TransformedWithState):
     raise _carried("the Haiku function", "state (hk.transform_with_state)")
   model = Model(

@@ -1,9 +1,10 @@
 """The library's networks, in Flax Linen, as Models.
 
-Normalisation uses current statistics and carries nothing. Batch normalisation
-uses the current batch (one task's support or query set). It mixes the examples
-of a task, which is sound if the task is the clip unit. Statistics carried from
-task to task are not sound and are not supported.
+Normalisation carries nothing from task to task, which would not be sound. Batch
+normalisation has two forms. With the statistics of the current batch (one
+task's support or query set) it mixes the examples of a task, which is sound if
+the task is the clip unit. With given moments it treats every example alone, and
+a prediction depends on nothing but its example: see `model.Model.alone`.
 """
 
 import math
@@ -25,6 +26,7 @@ Norm = Literal["batch", "group", "none"]
 BLOCKS = 4
 GLOROT = nn.initializers.glorot_uniform()
 _MAX_GROUPS = 8
+MOMENTS = "moments"  # Collection of given or recorded moments.
 EPSILON = 1e-5  # Added to a variance before normalisation.
 # The first block on a CPU: channels of an image, and outputs that stay in
 # cache.
@@ -52,6 +54,56 @@ def batch_norm(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
   centred = x - x.mean(others)
   variance = jnp.square(centred).mean(others)
   return centred * (scale * lax.rsqrt(variance + EPSILON)) + bias
+
+
+def moments(
+    x: jax.Array, weights: jax.Array | None = None
+) -> tuple[jax.Array, jax.Array]:
+  """Return the mean and the (biased) variance of each channel, [C] both.
+
+  Args:
+    x: [n, ..., C].
+    weights: [n], of the examples; None for equal ones.
+  """
+  others = tuple(range(x.ndim - 1))
+  if weights is None:
+    mean = x.mean(others)
+    return mean, jnp.square(x - mean).mean(others)
+  share = weights / weights.sum()
+  mean = share @ x.mean(others[1:])
+  return mean, share @ jnp.square(x - mean).mean(others[1:])
+
+
+def norm_by_moments(
+    x: jax.Array,
+    scale: jax.Array,
+    bias: jax.Array,
+    mean: jax.Array,
+    variance: jax.Array,
+    own: float = 0.0,
+) -> jax.Array:
+  """Normalise by given moments, then scale and shift; examples are not mixed.
+
+  With a share of its own, each example is normalised by the mixture of the
+  given distribution and of its own values in space: Bronskill et al.,
+  "TaskNorm" (ICML 2020), section 4, with a fixed share.
+
+  Args:
+    x: [n, ..., C].
+    scale: [C].
+    bias: [C].
+    mean: [C].
+    variance: [C].
+    own: the share of an example's own moments, from 0 to 1.
+  """
+  if own:
+    space = tuple(range(1, x.ndim - 1))
+    own_mean = x.mean(space, keepdims=True)
+    own_variance = jnp.square(x - own_mean).mean(space, keepdims=True)
+    between = own * (1 - own) * jnp.square(own_mean - mean)
+    variance = (1 - own) * variance + own * own_variance + between
+    mean = (1 - own) * mean + own * own_mean
+  return (x - mean) * (scale * lax.rsqrt(variance + EPSILON)) + bias
 
 
 def group_norm(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
@@ -246,6 +298,9 @@ def _windows(x):
 class Convolution(nn.Module):
   """A convolution of the same size with a norm, or a whole pooled block.
 
+  Batch normalisation takes its moments from the collection "moments" if the
+  call has it, and records those of its input there if it is mutable.
+
   Attributes:
     width: number of channels.
     norm: see `Conv4`.
@@ -259,14 +314,33 @@ class Convolution(nn.Module):
   pooled: bool = False
 
   @nn.compact
-  def __call__(self, x: jax.Array) -> jax.Array:
-    """Map [n, H, W, C] to [n, H, W, width], or half of H and W if pooled."""
+  def __call__(
+      self, x: jax.Array, weights: jax.Array | None = None, own: float = 0.0
+  ) -> jax.Array:
+    """Map [n, H, W, C] to [n, H, W, width], or half of H and W if pooled.
+
+    Args:
+      x: the input.
+      weights: [n], of the examples in moments that are recorded.
+      own: see `norm_by_moments`.
+    """
     shape = (*self.window, x.shape[-1], self.width)
     kernel = self.param("kernel", GLOROT, shape)
     scale = None
     if self.norm != "none":
       scale = self.param("scale", nn.initializers.ones, (self.width,))
     bias = self.param("bias", nn.initializers.zeros, (self.width,))
+    records = self.is_mutable_collection(MOMENTS) and not self.is_initializing()
+    if self.norm == "batch" and (records or self.has_variable(MOMENTS, "mean")):
+      x = convolution.same(x, kernel)
+      if records:
+        for name, value in zip(("mean", "variance"), moments(x, weights)):
+          self.put_variable(MOMENTS, name, value)
+      mean, variance = (
+          self.get_variable(MOMENTS, name) for name in ("mean", "variance")
+      )
+      x = norm_by_moments(x, scale, bias, mean, variance, own)
+      return nn.leaky_relu(max_pool(x)) if self.pooled else x
     apply = block if self.pooled else convolved
     return apply(x, kernel, scale, bias, self.norm)
 
@@ -362,14 +436,16 @@ class Conv4(_Convolutional):
   """
 
   @nn.compact
-  def __call__(self, images: jax.Array) -> jax.Array:
+  def __call__(
+      self, images: jax.Array, weights: jax.Array | None = None, own: float = 0.0
+  ) -> jax.Array:
     """Map images [n, H, W, C] to logits [n, way], or features [n, d]."""
     x = images
     for i in range(BLOCKS):
       layer = Convolution(
           self.width, self.norm, pooled=True, name=f"block_{i}"
       )
-      x = layer(x)
+      x = layer(x, weights, own)
     return head(self.way, x.reshape(x.shape[0], -1))
 
 
@@ -388,12 +464,14 @@ class Conv1D(_Convolutional):
   """
 
   @nn.compact
-  def __call__(self, series: jax.Array) -> jax.Array:
+  def __call__(
+      self, series: jax.Array, weights: jax.Array | None = None, own: float = 0.0
+  ) -> jax.Array:
     """Map [n, time, C] to logits [n, way], or features [n, width]."""
     x = series[:, None]
     for i in range(BLOCKS):
       layer = Convolution(self.width, self.norm, (1, 5), name=f"block_{i}")
-      x = nn.leaky_relu(max_pool_pairs(layer(x)))
+      x = nn.leaky_relu(max_pool_pairs(layer(x, weights, own)))
     return head(self.way, x.mean((1, 2)))
 
 
@@ -409,15 +487,18 @@ class Residual(nn.Module):
   norm: Norm
 
   @nn.compact
-  def __call__(self, x: jax.Array) -> jax.Array:
+  def __call__(
+      self, x: jax.Array, weights: jax.Array | None = None, own: float = 0.0
+  ) -> jax.Array:
     """Map [n, H, W, C] to [n, H // 2, W // 2, width]."""
     shortcut = Convolution(
         self.width, self.norm, (1, 1), name="shortcut"
-    )(x)
+    )(x, weights, own)
     for i in range(3):
       if i:
         x = nn.leaky_relu(x, _RESIDUAL_SLOPE)
-      x = Convolution(self.width, self.norm, name=f"conv_{i}")(x)
+      layer = Convolution(self.width, self.norm, name=f"conv_{i}")
+      x = layer(x, weights, own)
     # The LeakyReLU is increasing, so it can follow the pool: fewer numbers.
     return nn.leaky_relu(max_pool(x + shortcut), _RESIDUAL_SLOPE)
 
@@ -435,11 +516,14 @@ class ResNet12(_Convolutional):
   """
 
   @nn.compact
-  def __call__(self, images: jax.Array) -> jax.Array:
+  def __call__(
+      self, images: jax.Array, weights: jax.Array | None = None, own: float = 0.0
+  ) -> jax.Array:
     """Map images [n, H, W, C] to logits [n, way], or features [n, 10 width]."""
     x = images
     for i, halves in enumerate(_HALVES):
-      x = Residual(self.width * halves // 2, self.norm, name=f"block_{i}")(x)
+      layer = Residual(self.width * halves // 2, self.norm, name=f"block_{i}")
+      x = layer(x, weights, own)
     return head(self.way, x.mean((1, 2)))
 
 
@@ -588,9 +672,23 @@ def _convolutional(
         " --config.model.name=features",
     )
   # mixes_examples is known here, so testing it would waste a second.
-  return model_lib.from_flax(module, input_shape)._replace(
-      mixes_examples=module.norm == "batch"
-  )
+  model = model_lib.from_flax(module, input_shape)
+  if module.norm != "batch":
+    return model._replace(mixes_examples=False)
+
+  def recorded(params: Any, images: jax.Array, weights: Any = None) -> Any:
+    _, found = module.apply(
+        {"params": params}, images, weights, mutable=[MOMENTS]
+    )
+    return found[MOMENTS]
+
+  def by_moments(
+      params: Any, images: jax.Array, given: Any, own: float
+  ) -> jax.Array:
+    variables = {"params": params, MOMENTS: given}
+    return module.apply(variables, images, own=own)
+
+  return model._replace(moments=recorded, by_moments=by_moments)
 
 
 _CONVOLUTIONS = {

@@ -242,11 +242,21 @@ def _around(
     model: model_lib.Model, whole: Callable[[Params], Params]
 ) -> model_lib.Model:
   """Return the Model of the trained part of a network."""
-  random = model.random
+  random, moments, by_moments = model.random, model.moments, model.by_moments
   return model._replace(
       apply=lambda params, examples: model.apply(whole(params), examples),
       random=random and (
           lambda params, examples, key: random(whole(params), examples, key)
+      ),
+      moments=moments and (
+          lambda params, examples, weights: moments(
+              whole(params), examples, weights
+          )
+      ),
+      by_moments=by_moments and (
+          lambda params, examples, given, own: by_moments(
+              whole(params), examples, given, own
+          )
       ),
       whole=whole,
   )

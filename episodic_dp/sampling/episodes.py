@@ -20,10 +20,13 @@ class Examples(NamedTuple):
     images: float32[n, H, W, C]; features float32[n, ...] with one or two more
       axes; points float32[n, 1, 1, features].
     labels: int32[n], the classes; for points float32[n, targets].
+    mask: bool[n], false for examples that only fill up a fixed size and count
+      for nothing; None if all count.
   """
 
   images: jax.Array
   labels: jax.Array
+  mask: jax.Array | None = None
 
 
 class EpisodeBatch(NamedTuple):

@@ -143,17 +143,22 @@ class Checkpoints:
     tree = jax.tree.unflatten(jax.tree.structure(like), list(found.values()))
     return tree["params"], tree.get("rest")
 
-  def parameters(self, step: int) -> dict[str, np.ndarray]:
-    """Return the model's parameters of a step by name ("block_0/kernel").
+  def arrays(self, step: int, part: str = "params") -> dict[str, np.ndarray]:
+    """Return the arrays of a part of a step by name ("block_0/kernel").
+
+    Args:
+      step: one of `steps()`.
+      part: "params", the model's parameters, or a part of the other state, such
+        as "rest/moments".
 
     Raises:
       RunError: the checkpoint is damaged.
     """
     with self._open(step) as saved:
       return {
-          name.removeprefix("params/"): saved[name]
+          name.removeprefix(f"{part}/"): saved[name]
           for name in saved.files
-          if name.startswith("params/")
+          if name.startswith(f"{part}/")
       }
 
   @contextlib.contextmanager

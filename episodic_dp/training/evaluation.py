@@ -27,6 +27,7 @@ from episodic_dp.data import dataset as dataset_lib
 from episodic_dp.plan import validation
 from episodic_dp.private import sharding
 
+_Z = 1.96  # Of a 95 % interval.
 _AT_ONCE = 8  # Tasks whose images a device holds at once.
 
 
@@ -36,8 +37,8 @@ class Score:
 
   Attributes:
     mean: mean over tasks.
-    low: mean - 1.96 s / sqrt(tasks), s the standard deviation over tasks.
-    high: mean + 1.96 s / sqrt(tasks).
+    low: lower end of the interval, see `interval`.
+    high: upper end of the interval.
     tasks: number of tasks.
     per_task: the scores of the tasks in order, encoded (`decode_scores`); "" if
       the score was not measured here.
@@ -170,9 +171,14 @@ class Evaluator:
   """
 
   def __init__(self, learner: learners.Learner):
-    def outputs(params, key, images, episode, targets):
+    def outputs(params, key, images, episode, targets, given, together):
       batch = sampling.make_episode(key, images, episode, targets=targets)
-      result = learner.predict(params, batch.support, batch.query.images)
+      if together:
+        adapted = learner.adapt(params, batch.support)
+        result = learner.logits(adapted, batch.query.images)
+      else:
+        fixed = learner.normalised(given)
+        result = fixed.predict(params, batch.support, batch.query.images)
       if not targets:
         result = jax.nn.softmax(result, axis=-1)
       return result, batch.query.labels
@@ -180,10 +186,11 @@ class Evaluator:
     one_at_a_time = backends.choices().microbatch_size == 1
     self._mesh = sharding.make_mesh(jax.local_devices())
 
-    def chunk(params, keys, images, episode, targets):
-      def of_device(params, keys, images):
+    def chunk(params, given, keys, images, episode, targets, together):
+      def of_device(params, given, keys, images):
         one = functools.partial(
-            outputs, params, episode=episode, targets=targets
+            outputs, params, episode=episode, targets=targets, given=given,
+            together=together,
         )
         if one_at_a_time:
           return lax.map(lambda task: one(*task), (keys, images))
@@ -192,19 +199,26 @@ class Evaluator:
       return jax.shard_map(
           of_device,
           mesh=self._mesh,
-          in_specs=(sharding.REPLICATED, sharding.PARTS, sharding.PARTS),
+          in_specs=(*2 * [sharding.REPLICATED], *2 * [sharding.PARTS]),
           out_specs=sharding.PARTS,
           check_vma=False,
-      )(params, keys, images)
+      )(params, given, keys, images)
 
     self._chunk: Callable[..., Any] = backends.jit(
-        chunk, static_argnums=(3, 4)
+        chunk, static_argnums=(4, 5, 6)
     )
+    self._moments = backends.jit(learner.public_moments)
 
   def outputs(
-      self, params: Any, tasks: Tasks
+      self, params: Any, tasks: Tasks, *, together: bool = False
   ) -> tuple[np.ndarray, np.ndarray]:
     """Return the model's outputs for the queries, and the correct labels.
+
+    Args:
+      params: the learner's parameters.
+      tasks: the tasks.
+      together: whether the queries of a task share their statistics; see the
+        module's text.
 
     Returns:
       softmax outputs float32[tasks, way * query, way] and labels int32[tasks,
@@ -212,6 +226,7 @@ class Evaluator:
       float32[tasks, query, targets].
     """
     params = sharding.replicate(self._mesh, params)
+    given = self._moments(params)
     count = len(tasks.rows)
     devices = self._mesh.size
     size = devices * min(-(-count // devices), _AT_ONCE)
@@ -221,18 +236,22 @@ class Evaluator:
       part = np.minimum(np.arange(start, start + size), count - 1)
       images = jnp.asarray(tasks.images[tasks.rows[part]])
       output, label = self._chunk(
-          params, tasks.keys[part], images, tasks.episode, tasks.targets
+          params, given, tasks.keys[part], images, tasks.episode,
+          tasks.targets, together,
       )
       outputs.append(np.asarray(output)[: count - start])
       labels.append(np.asarray(label)[: count - start])
     return np.concatenate(outputs), np.concatenate(labels)
 
-  def score(self, members: Sequence[Any], tasks: Tasks) -> Score:
+  def score(
+      self, members: Sequence[Any], tasks: Tasks, *, together: bool = False
+  ) -> Score:
     """Score the mean of the members' outputs on the tasks.
 
     Args:
       members: parameter trees, one for a single model.
       tasks: the tasks to score.
+      together: see `outputs`.
 
     Returns:
       The mean and its 95 % interval, `Score`: accuracy from 0 to 1, or in
@@ -241,7 +260,7 @@ class Evaluator:
     total: np.ndarray | float = 0.0
     labels = np.zeros(0)
     for params in members:
-      outputs, labels = self.outputs(params, tasks)
+      outputs, labels = self.outputs(params, tasks, together=together)
       total = total + outputs
     if tasks.targets:
       errors = np.square(total / len(members) - labels)
@@ -250,20 +269,32 @@ class Evaluator:
 
 
 def interval(per_task: np.ndarray, kind: type[Score] = Accuracy) -> Score:
-  """Return the mean and 95 % interval of per-task scores [tasks]."""
+  """Return the mean and 95 % interval of per-task scores [tasks].
+
+  An accuracy has Wilson's interval (1927), which stays within 0 and 1, for the
+  number of independent answers with the variance of these tasks. It is close to
+  mean -+ 1.96 s / sqrt(tasks) for many tasks, s their standard deviation; this
+  is the interval of a squared error.
+  """
   per_task = np.asarray(per_task, np.float64)
   data = zlib.compress(per_task.astype("<f4").tobytes(), 9)
   packed = f"<f4/1:{base64.b64encode(data).decode()}"
   n = per_task.size
   mean = float(per_task.mean())
-  # One task has no spread: its interval is unbounded.
+  # One task has no spread: the interval of a squared error is unbounded.
   spread = float(per_task.std(ddof=1)) if n > 1 else math.inf
-  half = 1.96 * spread / math.sqrt(n)
+  half = _Z * spread / math.sqrt(n)
+  low, high = mean - half, mean + half
   if kind is Accuracy:
-    half = min(half, 1.0)
-  return kind(
-      mean=mean, low=mean - half, high=mean + half, tasks=n, per_task=packed
-  )
+    # Equal tasks count as one answer each.
+    answers = float(n)
+    if 0 < spread < math.inf:
+      answers = max(n * mean * (1 - mean) / spread**2, answers)
+    z = _Z**2 / answers
+    centre = (mean + z / 2) / (1 + z)
+    half = math.sqrt(z * mean * (1 - mean) + z**2 / 4) / (1 + z)
+    low, high = max(centre - half, 0.0), min(centre + half, 1.0)
+  return kind(mean=mean, low=low, high=high, tasks=n, per_task=packed)
 
 
 def decode_scores(text: str) -> np.ndarray:

@@ -163,6 +163,7 @@ class MetaTraining:
           " gradient norms of single tasks: keep them private"
       )
     self._evaluator = spec.evaluator or evaluation.Evaluator(spec.learner)
+    self._moments = jax.jit(spec.learner.public_moments)
     self._scores: list[evaluation.Score] = []
     self._spending: Spending | None = None
 
@@ -226,6 +227,9 @@ class MetaTraining:
     params = state_lib.published(state)
     if params is not state.params:
       rest["iterate"] = state.params
+    moments = self._moments(params)
+    if moments is not None:
+      rest["moments"] = moments  # For an exported model.
     return params, rest
 
   def restored(
@@ -233,6 +237,7 @@ class MetaTraining:
   ) -> private.State:
     """See `loop.Program`."""
     rest = dict(rest)
+    rest.pop("moments", None)
     params = rest.pop("iterate", params)  # If the model is an average.
     arrays = jax.tree.map(jnp.asarray, {"params": params, **rest})
     return state._replace(key=key, **arrays)

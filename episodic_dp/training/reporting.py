@@ -118,7 +118,7 @@ def result_entry(
 
   Args:
     result: from `loop.train`.
-    measured: name -> {"score": evaluation.Score, "steps": list}.
+    measured: of `analysis.measure.measure`.
   """
   (kind,) = {value["score"].name for value in measured.values()}
   return plain.to_plain({
@@ -127,6 +127,11 @@ def result_entry(
       kind: {
           name: dataclasses.asdict(value["score"])
           for name, value in measured.items()
+      },
+      **{
+          f"{kind}_transductive": {name: dataclasses.asdict(value["together"])}
+          for name, value in measured.items()
+          if "together" in value
       },
       "epsilon": {
           level: {

@@ -214,7 +214,7 @@ def _network(
   """Return the facts of a finished run, and the weights of its network."""
   checkpoints, steps = checkpoint.latest(folder)
   config = RunConfig.read(folder)
-  learner, _ = build.make_learners(config, shape)
+  learner, _ = build.make_learners(config, shape, None)
   params, _ = checkpoints.restore(steps, learner.init(jax.random.key(0)))
   facts = dict(
       learner=config.learner.name,

@@ -120,7 +120,7 @@ def test_killed_convolutions_end_with_the_same_bits(tmp_path):
   assert resumed.returncode == 0, resumed.stderr
   assert "resumed from step" in resumed.stderr
   expected, found = (
-      training.checkpoint.Checkpoints(folder).parameters(300)
+      training.checkpoint.Checkpoints(folder).arrays(300)
       for folder in (whole, killed)
   )
   assert len(expected) > 4

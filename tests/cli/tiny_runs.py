@@ -64,7 +64,7 @@ def save(
   parsed = RunConfig.parse(config)
   folder.mkdir(parents=True)
   files.write_json(folder / workdir.CONFIG, parsed.as_json())
-  learner, _ = build.make_learners(parsed, (12, 12, 1))
+  learner, _ = build.make_learners(parsed, (12, 12, 1), None)
   checkpoints = training.checkpoint.Checkpoints(folder)
   checkpoints.save(steps, learner.init(jax.random.key(steps)), {"step": 0})
   files.write_json(

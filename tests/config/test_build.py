@@ -110,7 +110,7 @@ def test_options_reach_every_learner(name):
     chosen |= dict(learned_rates=True, multi_step_loss=10)
   config = _config(learner=chosen)
   config.check_complete()
-  found, _ = build.make_learners(config, (16, 16, 1))
+  found, _ = build.make_learners(config, (16, 16, 1), None)
   assert type(found) is learners.LEARNERS[name][0]
   assert found.inner_steps in (2, None)
   if name == "ridge":

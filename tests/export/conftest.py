@@ -38,13 +38,17 @@ def save_run(config: RunConfig, folder, splits, steps=2, quality=None):
   files.write_json(
       folder / workdir.CONFIG, config.with_changes(example).as_json()
   )
-  learner, _ = build.make_learners(config, splits.test.image_shape)
+  learner, _ = build.make_learners(
+      config, splits.test.image_shape, splits.validation
+  )
   checkpoints = training.checkpoint.Checkpoints(folder)
   ledger = accounting.Ledger().add(config.release, steps, continued=False)
+  params = learner.init(jax.random.key(steps))
+  moments = jax.jit(learner.public_moments)(params)
   checkpoints.save(
       steps,
-      learner.init(jax.random.key(steps)),
-      {"step": 0},
+      params,
+      {"step": 0} | ({} if moments is None else {"moments": moments}),
       ledger=ledger.as_dict(),
       quality=quality,
   )

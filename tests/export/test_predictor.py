@@ -6,6 +6,7 @@ import sys
 import jax
 import jax.numpy as jnp
 import numpy as np
+from PIL import Image
 import pytest
 
 from episodic_dp import data
@@ -15,7 +16,9 @@ from episodic_dp import models
 from episodic_dp import training
 from episodic_dp.config import build
 from episodic_dp.config import RunConfig
+from episodic_dp.data.own_data import readers
 from episodic_dp.export import folder
+from episodic_dp.export import preprocessing
 from episodic_dp.export import writing
 from episodic_dp.sampling import episodes
 from tests.cli import tiny_runs
@@ -37,7 +40,9 @@ def task_of(splits, way=WAY):
 def in_process(workdir, splits, support, query, way=WAY, *, divisor=255.0):
   """The probabilities of the learner that evaluation takes, by its own code."""
   config = RunConfig.read(workdir)
-  learner, evaluated = build.make_learners(config, splits.test.image_shape)
+  learner, evaluated = build.make_learners(
+      config, splits.test.image_shape, splits.validation
+  )
   like = learner.init(jax.random.key(0))
   checkpoints = training.checkpoint.Checkpoints(workdir)
   params, _ = checkpoints.restore(checkpoints.latest(), like)
@@ -58,7 +63,6 @@ def test_predictions_are_those_of_the_run(run):
   np.testing.assert_allclose(found.probabilities, wanted, atol=2e-6)
   assert found.classes == tuple(f"glyph {k}" for k in range(WAY))
   assert found.labels == [found.classes[i] for i in wanted.argmax(-1)]
-  assert not loaded.description.transductive
   assert loaded.guarantees["participant"]["epsilon"] > 0
 
 
@@ -72,7 +76,7 @@ def test_what_it_cannot_take_is_told(run):
       ((support[:0], []), "are empty"),
       ((support.astype(np.float32), labels), "not from 0 to 1"),
       ((support.astype(np.int64), labels), "int64"),
-      ((np.repeat(support, 2, -1), labels), r"number 0 .*\(12, 12, 2\)"),
+      ((np.repeat(support, 2, -1), labels), "number 0 .* 2 channels"),
       (([*support[:9], support[0, :0]], labels), "number 9"),
   ]
   for arguments, match in wrong:
@@ -95,6 +99,60 @@ def test_images_of_other_sizes_depths_and_colours_are_brought_to_its_own(run):
   assert adapted.predict(large).probabilities.shape == (2, WAY)
 
 
+def test_no_number_of_examples_compiles_again(run):
+  support, labels, query = task_of(run.splits)
+  loaded = export.Predictor.load(run.model)
+  adapted = loaded.adapt(support, labels)
+  wanted = adapted.predict(query).probabilities
+  _, adapt, probabilities = loaded.compiled[WAY]
+  for count in (1, 7, 200, 257, 1000):
+    many = query[np.arange(count) % len(query)]
+    found = adapted.predict(many).probabilities
+    np.testing.assert_allclose(
+        found, wanted[np.arange(count) % len(query)], atol=1e-5
+    )
+  for count in (WAY, 11, 20, 32):
+    which = np.arange(count) % len(labels)
+    loaded.adapt(support[which], np.repeat(range(WAY), count)[:count * WAY:WAY])
+  # The sizes of a support set are few: up to 8, 32, 128 examples.
+  assert probabilities._cache_size() == 1 and adapt._cache_size() == 2
+
+
+@pytest.mark.parametrize(
+    "mode", ["L", "P", "RGB", "RGBA", "LA", "CMYK", "1", "I;16"]
+)
+def test_images_of_pillow_are_read_as_their_files(mode, run, tmp_path):
+  loaded = export.Predictor.load(run.model)
+  colours = np.random.default_rng(0).integers(0, 256, (12, 12, 4), np.uint8)
+  if mode == "I;16":
+    image = Image.fromarray(colours[..., 0].astype(np.uint16) * 256)
+  elif mode in ("RGBA", "LA"):
+    image = Image.fromarray(colours, "RGBA").convert(mode)
+  else:
+    image = Image.fromarray(colours[..., :3]).convert(mode)
+  path = tmp_path / "image.tif"
+  image.save(path)
+  how = loaded.description.preprocessing
+  (found,) = preprocessing.of_arrays(how, [image], "they")
+  wanted = preprocessing.row(how, readers.read(path))
+  np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(
+    "image, match",
+    [
+        (Image.new("F", (12, 12)), "mode F of Pillow"),
+        (np.zeros((12, 12, 4), np.uint8), r"4 channels.*convert\('RGB'\)"),
+        (np.zeros((12, 12, 2), np.uint8), "2 channels"),
+        (np.full((12, 12), 3, np.int32), "uint8, 0 to 255"),
+    ],
+)
+def test_images_of_unknown_values_are_refused(image, match, run):
+  how = export.Predictor.load(run.model).description.preprocessing
+  with pytest.raises(ValueError, match=match):
+    preprocessing.of_arrays(how, [image], "they")
+
+
 _KINDS = {
     "anil": {"learner.name": "anil", "learner.inner_steps": 2},
     "meta_sgd": {"learner.name": "meta_sgd"},
@@ -102,6 +160,12 @@ _KINDS = {
     "protonet": {"learner.name": "protonet", "learner.metric_scale": 0.1},
     "ridge": {"learner.name": "ridge", "model.outputs": 7},
     "rates": {"learner.learned_rates": True, "learner.inner_steps": 2},
+    "public moments": {
+        "model.name": "conv4", "model.width": 4, "learner.name": "protonet",
+    },
+    "moments and a ridge": {
+        "model.name": "conv4", "model.width": 4, "learner.name": "ridge",
+    },
     "norms": {
         "model.name": "conv4", "model.width": 4, "learner.inner_steps": 2,
         "learner.per_step_norm": True,

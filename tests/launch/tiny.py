@@ -46,7 +46,7 @@ def uninterrupted(folder):
 def _params(folder):
   """All parameters after the last step, in one array."""
   config = RunConfig.parse(workdir_lib.read_config(folder))
-  learner, _ = build.make_learners(config, (1, 1, 1))
+  learner, _ = build.make_learners(config, (1, 1, 1), None)
   checkpoints = training.checkpoint.Checkpoints(folder)
   like = learner.init(jax.random.key(0))
   found, _ = checkpoints.restore(STEPS, like)

@@ -16,6 +16,7 @@ import pytest
 
 from episodic_dp import learners
 from episodic_dp.auditing import canaries
+from episodic_dp.sampling import episodes
 from tests.learners import tiny
 
 MODEL, WAY = tiny.model(), tiny.WAY
@@ -161,7 +162,7 @@ def test_classes_of_unequal_size_have_their_own_means():
   learner = learners.ProtoNet(tiny.model(out=5), way=tiny.WAY)
   params = learner.init(jax.random.key(0))
   support, query = tiny.episode(shot=3, dtype=np.float32)
-  support = tiny.Examples(
+  support = episodes.Examples(
       support.images, np.asarray([0, 2, 1, 1, 0, 1, 1, 1, 0], np.int32)
   )
   logits = learner.predict(params, support, query.images)
@@ -182,8 +183,8 @@ def test_images_in_turn_as_support_are_as_many_tasks(head, shot):
 
   def task(turn):
     order = np.roll(np.arange(n), -turn)
-    return tiny.Episode(*(
-        tiny.Examples(
+    return episodes.EpisodeBatch(*(
+        episodes.Examples(
             images[:, part].reshape(-1, *tiny.SHAPE), labels[:, part].ravel()
         )
         for part in (order[:shot], order[shot:])
@@ -242,7 +243,7 @@ def test_the_direction_is_the_way_back_from_the_end_of_the_plain_loop(
   with jax.enable_x64(True):
     loss, direction = jax.jit(learner.meta_gradient)(params, episode)
     at_support = learner.loss(params, episode)
-  both = tiny.Examples(*map(np.concatenate, zip(*episode)))
+  both = jax.tree.map(lambda *both: np.concatenate(both), *episode)
   end = tiny.descend(params, both, steps, 0.3)
   for k in end:
     expected = (params[k] - end[k]) / 0.3

@@ -1,24 +1,13 @@
 """Tiny episodes, networks and plain references of them in NumPy."""
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from episodic_dp import models
+from episodic_dp.sampling import episodes
 
 WAY, SHAPE = 3, (2, 2, 1)
-
-
-class Examples(NamedTuple):
-  images: jax.Array
-  labels: jax.Array
-
-
-class Episode(NamedTuple):
-  support: Examples
-  query: Examples
 
 
 def episode(shot=2, query=1, seed=0, dtype=np.float64):
@@ -28,9 +17,9 @@ def episode(shot=2, query=1, seed=0, dtype=np.float64):
   def draw(per_class):
     labels = rng.permutation(np.repeat(np.arange(WAY), per_class))
     images = rng.random((labels.size, *SHAPE)).astype(dtype)
-    return Examples(images, labels.astype(np.int32))
+    return episodes.Examples(images, labels.astype(np.int32))
 
-  return Episode(draw(shot), draw(query))
+  return episodes.EpisodeBatch(draw(shot), draw(query))
 
 
 def model(width=3, out=WAY):

@@ -113,8 +113,10 @@ def test_a_right_and_a_wrong_model():
   tasks = _tasks()
   right = evaluator.score(_params(1.0), tasks)
   wrong = evaluator.score(_params(-1.0), tasks)
-  assert (right.mean, right.low, right.high, right.tasks) == (1, 1, 1, 40)
-  assert wrong.mean == 0
+  assert (right.mean, right.high, right.tasks) == (1, 1, 40)
+  # Forty answers that are all right: Wilson's interval for 40 of 40.
+  assert right.low == pytest.approx(40 / (40 + 1.96**2))
+  assert (wrong.mean, wrong.low) == (0, 0)
   assert tasks.chance == 1 / WAY
 
 
@@ -170,16 +172,31 @@ def test_an_interval_can_be_computed_again_from_what_is_stored():
 
 
 def test_interval_is_that_of_the_mean():
-  values = np.asarray([0.2, 0.4, 0.9, 1.0])
+  values = np.tile([0.2, 0.4, 0.9, 1.0], 150)
   found = evaluation.interval(values)
-  half = 1.96 * np.sqrt(((values - 0.625) ** 2).sum() / 3) / 2
+  half = 1.96 * values.std(ddof=1) / np.sqrt(600)
   assert found.mean == pytest.approx(0.625)
-  assert (found.low, found.high) == pytest.approx((0.625 - half, 0.625 + half))
+  assert (found.low, found.high) == pytest.approx(
+      (0.625 - half, 0.625 + half), rel=3e-3
+  )
 
 
-def test_one_task_says_nothing_and_only_accuracies_end_at_one():
-  found = evaluation.interval(np.asarray([0.5]))
-  assert found.low < 0 and found.high > 1
+@pytest.mark.parametrize(
+    "values", [[1, 0], [1], [0], [0.5], [1] * 20, [0.9, 1, 1], [0.1, 0.3]]
+)
+def test_the_interval_of_accuracies_stays_within_0_and_1(values):
+  found = evaluation.interval(np.asarray(values, float))
+  assert 0 <= found.low <= found.mean <= found.high <= 1
+  assert found.high - found.low > 0.04  # So few tasks say little.
+
+
+def test_right_and_wrong_answers_have_the_interval_of_wilson():
+  """Of 16 right answers of 20: Wilson (1927), by statsmodels."""
+  found = evaluation.interval(np.asarray([1.0] * 16 + [0.0] * 4))
+  assert (found.low, found.high) == pytest.approx((0.584, 0.919), abs=6e-3)
+
+
+def test_an_interval_of_errors_has_no_ends():
   found = evaluation.interval(np.asarray([0.0, 40.0]), evaluation.SquaredError)
   assert found.mean == 20 and found.high - found.mean == pytest.approx(39.2)
 

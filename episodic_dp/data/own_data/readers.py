@@ -76,10 +76,7 @@ def read(path: pathlib.Path) -> Example:
 
 
 def read_picture(path: pathlib.Path) -> Example:
-  """Decode a picture: apply its EXIF orientation, and put it on white.
-
-  Grey pictures of 16 bits become float32, 65535 being 1; Pillow reads colours
-  with 8 bits each.
+  """Decode a picture; see `picture_of`.
 
   Raises:
     ValueError: the file cannot be read, holds several pictures of one kind, or
@@ -93,12 +90,24 @@ def read_picture(path: pathlib.Path) -> Example:
       picture = ImageOps.exif_transpose(image)
   except Exception as e:  # Parsers of damaged files may raise anything.
     raise unreadable(path, "an image", e) from e
+  return picture_of(picture, str(path))
+
+
+def picture_of(picture: Image.Image, name: str) -> Example:
+  """Return a picture of Pillow as an example, put on white.
+
+  Grey pictures of 16 bits become float32, 65535 being 1; Pillow reads colours
+  with 8 bits each.
+
+  Raises:
+    ValueError: its values have no known scale.
+  """
   if picture.mode.startswith("I;16"):
     values = np.asarray(picture, np.uint16).astype(np.float32) / 65535
-    return Example(values[..., None], image=True, name=str(path))
+    return Example(values[..., None], image=True, name=name)
   if picture.mode in ("I", "F"):
     raise ValueError(
-        f"the values of {path} (mode {picture.mode} of Pillow) have no known"
+        f"the values of {name} (mode {picture.mode} of Pillow) have no known"
         " scale: save it as a grey picture of 8 or 16 bits, or as .npy to keep"
         " its numbers"
     )
@@ -107,7 +116,7 @@ def read_picture(path: pathlib.Path) -> Example:
     over = picture.convert("RGBA")
     under = Image.new("RGBA", over.size, "white")
     picture = Image.alpha_composite(under, over)
-  return image_of(np.asarray(picture.convert(mode)), str(path))
+  return image_of(np.asarray(picture.convert(mode)), name)
 
 
 def read_npy(path: pathlib.Path) -> Example:
