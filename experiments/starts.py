@@ -79,7 +79,7 @@ def _all_supports(features: jax.Array) -> jax.Array:
 _RECIPES: dict[str, Any] = {
     "glyphs": dict(
         draw=glyphs.characters, shape=(28, 28, 1), loss=_first_supports,
-        classes=4 * _WAY, images=3, steps=4000,
+        classes=4 * _WAY, images=3, steps=9000,
     ),
     "scenes": dict(
         draw=scenes.scenes, shape=(32, 32, 3), loss=_all_supports,

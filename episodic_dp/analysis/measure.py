@@ -54,9 +54,10 @@ def measure(
   Returns:
     "untrained" (the initial parameters), "single" and "ensemble" -> {"score":
     Score, "steps": steps of the checkpoints}; no ensemble if no checkpoint was
-    validated. "single" may have "together", a Score. With a public start, "untrained" is the start, and "random" is
-    the network without it. With `controls` also "untrained_ensemble", of the
-    same number of networks with different initial parameters.
+    validated. "single" may have "together", a Score. With a public start,
+    "untrained" is the start, and "random" is the network without it. With
+    `controls` also "untrained_ensemble", of the same number of networks with
+    different initial parameters.
 
   Raises:
     RunError: the folder has no run, or no checkpoint.

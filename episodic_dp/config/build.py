@@ -69,7 +69,7 @@ def build(
   mesh = training.make_mesh(config.compute.devices)
   optimizer = state_lib.make_optimizer(config.optimizer, config.steps)
   learner, evaluated = make_learners(
-      config, train.image_shape, splits and splits.validation
+      config, train.image_shape, splits.validation if splits else None
   )
   # What later commands read, from any folder.
   start = config.model.start

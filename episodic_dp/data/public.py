@@ -28,8 +28,8 @@ def examples(
   """
   if validation is not None:
     images = validation.images
-    count = min(COUNT, len(images))
-    found = np.asarray(images[np.linspace(0, len(images) - 1, count).astype(int)])
+    chosen = np.linspace(0, len(images) - 1, min(COUNT, len(images)))
+    found = np.asarray(images[chosen.astype(int)])
   elif len(shape) == 3 and shape[2] in _GENERATORS:
     key = jax.random.key(0)
     drawn = np.asarray(_GENERATORS[shape[2]](key, COUNT // 2, 2))

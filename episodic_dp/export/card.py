@@ -60,6 +60,8 @@ def text(
       "An image of a class that is not in the support set is assigned to one"
       " that is.",
       "Probabilities are the softmax of the logits and were not calibrated.",
+      "A prediction depends on the model, the support set and its own image, not"
+      " on the other images of a call.",
   ]
   if found.network.is_own:
     limits.append(
@@ -164,7 +166,8 @@ def _evaluation(found: Description, scores: Scores | None) -> str:
   return (
       f"{said}{100 * scores['mean']:.1f} % of the query images are classified"
       f" correctly (95 % interval {100 * scores['low']:.1f} to"
-      f" {100 * scores['high']:.1f} %, {scores['tasks']} test tasks of"
+      f" {100 * scores['high']:.1f} %, one image a call, {scores['tasks']} test"
+      " tasks of"
       f" `{found.data}`, {found.way}-way {found.shot}-shot, of"
       " classes that no training step saw); chance"
       f" is {100 / found.way:.0f} %."

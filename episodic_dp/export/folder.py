@@ -23,7 +23,7 @@ from episodic_dp.output import quoting
 MODEL, STATEMENT, CARD = "model.json", "privacy_statement.json", "README.md"
 START, DIGESTS = "start.safetensors", "digests.json"
 FORMAT = 3
-MOMENTS = "moments/"  # What the names of moments begin with in a file of weights.
+MOMENTS = "moments/"  # Prefix of the moments' names in a file of weights.
 Choice = Literal["last", "best", "ensemble"]
 # Limits of a file, and of a number in model.json, beyond any model of the
 # library.

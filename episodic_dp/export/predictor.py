@@ -267,7 +267,11 @@ class Predictor:
       while size < len(values):
         size *= _GROWTH
       values, found, mask = (_filled(a, size) for a in (values, found, mask))
-    support = episodes.Examples(values, found, mask)
+    support = episodes.Examples(
+        jnp.asarray(values),
+        jnp.asarray(found),
+        None if mask is None else jnp.asarray(mask),
+    )
     return Adapted(
         classes=classes,
         how=self.description.preprocessing,

@@ -54,6 +54,7 @@ class _ClosedForm(learner.TaskLearner):
     return self.model.apply(self.network_params(params), images)
 
   def network_params(self, params: Any) -> Any:
+    """See `Learner`."""
     return params.params if isinstance(params, Adapted) else params
 
   @abc.abstractmethod
@@ -229,6 +230,7 @@ class RidgeHead(_ClosedForm):
     }
 
   def network_params(self, params: Any) -> Any:
+    """See `Learner`."""
     return super().network_params(params)["model"]
 
   def _head(self, params: Any, x: jax.Array, members: jax.Array) -> jax.Array:

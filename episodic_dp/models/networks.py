@@ -334,11 +334,13 @@ class Convolution(nn.Module):
     if self.norm == "batch" and (records or self.has_variable(MOMENTS, "mean")):
       x = convolution.same(x, kernel)
       if records:
-        for name, value in zip(("mean", "variance"), moments(x, weights)):
-          self.put_variable(MOMENTS, name, value)
-      mean, variance = (
-          self.get_variable(MOMENTS, name) for name in ("mean", "variance")
-      )
+        mean, variance = moments(x, weights)
+        self.put_variable(MOMENTS, "mean", mean)
+        self.put_variable(MOMENTS, "variance", variance)
+      else:
+        mean = self.get_variable(MOMENTS, "mean")
+        variance = self.get_variable(MOMENTS, "variance")
+      assert scale is not None  # Batch normalisation has one.
       x = norm_by_moments(x, scale, bias, mean, variance, own)
       return nn.leaky_relu(max_pool(x)) if self.pooled else x
     apply = block if self.pooled else convolved
@@ -437,7 +439,10 @@ class Conv4(_Convolutional):
 
   @nn.compact
   def __call__(
-      self, images: jax.Array, weights: jax.Array | None = None, own: float = 0.0
+      self,
+      images: jax.Array,
+      weights: jax.Array | None = None,
+      own: float = 0.0,
   ) -> jax.Array:
     """Map images [n, H, W, C] to logits [n, way], or features [n, d]."""
     x = images
@@ -465,7 +470,10 @@ class Conv1D(_Convolutional):
 
   @nn.compact
   def __call__(
-      self, series: jax.Array, weights: jax.Array | None = None, own: float = 0.0
+      self,
+      series: jax.Array,
+      weights: jax.Array | None = None,
+      own: float = 0.0,
   ) -> jax.Array:
     """Map [n, time, C] to logits [n, way], or features [n, width]."""
     x = series[:, None]
@@ -517,7 +525,10 @@ class ResNet12(_Convolutional):
 
   @nn.compact
   def __call__(
-      self, images: jax.Array, weights: jax.Array | None = None, own: float = 0.0
+      self,
+      images: jax.Array,
+      weights: jax.Array | None = None,
+      own: float = 0.0,
   ) -> jax.Array:
     """Map images [n, H, W, C] to logits [n, way], or features [n, 10 width]."""
     x = images

@@ -29,7 +29,7 @@ class _Own(nn.Module):
     return nn.Dense(WAY, name="head")(x)
 
 
-def own(outputs, *_, input_shape):
+def own(outputs, input_shape):
   del outputs  # Metric learners compare the logits.
   return models.from_flax(_Own(), input_shape)
 
@@ -69,10 +69,7 @@ def make(learner, network, public):
   """A learner with random parameters, and a task of random images."""
   rng = np.random.default_rng(0)
   build, shape = NETWORKS[network]
-  outputs = None if learner in CLOSED else WAY
-  model = build(outputs, norm="batch", input_shape=shape) if (
-      network != "own"
-  ) else build(outputs, input_shape=shape)
+  model = build(None if learner in CLOSED else WAY, input_shape=shape)
   assert model.mixes_examples
   if public:
     images = rng.random((20, *shape), np.float32)
@@ -118,8 +115,9 @@ def test_an_image_has_one_prediction_whatever_comes_with_it(
   among = probabilities(every)
   alone = np.concatenate([probabilities(image[None]) for image in every])
   order = np.random.default_rng(1).permutation(len(every))
+  shuffled = probabilities(every[order])[np.argsort(order)]
   of_class = np.concatenate([probabilities(one) for one in images])
-  for found in (alone, probabilities(every[order])[np.argsort(order)], of_class):
+  for found in (alone, shuffled, of_class):
     np.testing.assert_allclose(found, among, rtol=0, atol=1e-5)
   # The images differ, and so does what is said of them.
   assert among.std(0).max() > 1e-3
