@@ -43,6 +43,9 @@ class FewShotClassifier:
   2017). For features the network is by default a linear map that begins as the
   identity, so that untrained it is the nearest class mean.
 
+  Batch normalisation takes the moments of generated images, which are public,
+  and of a tenth of each image's own.
+
   Every step samples people by Poisson sampling, `way` classes of each, and
   `shot` + 1 examples of each class. People with fewer contribute nothing. The
   numbers of classes and examples of each person are public by assumption.
@@ -121,6 +124,9 @@ class FewShotClassifier:
   def predict(self, images: Any) -> np.ndarray:
     """Return the most probable class of each example, [n], as in `adapt`.
 
+    A prediction depends on the fitted model, the examples of `adapt` and its
+    own example, not on the others of the call.
+
     Args:
       images: examples as in `fit`, [n, ...].
 
@@ -131,7 +137,7 @@ class FewShotClassifier:
     return np.asarray(self._of("_adapted", "adapt").predict(images).labels)
 
   def score(self, images: Any, labels: Any) -> float:
-    """Return the share of correctly classified examples, from 0 to 1.
+    """Return the share of examples that `predict` classifies correctly.
 
     Args:
       images: examples as in `fit`, [n, ...].

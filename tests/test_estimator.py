@@ -79,6 +79,8 @@ def test_images_of_one_and_three_channels(channels, tmp_path):
       **OPTIONS | dict(start="auto", workdir=tmp_path / "run")
   ).fit(images, labels, people)
   found = model.adapt(images, labels).predict(images[:9])
+  alone = [model.predict(image[None])[0] for image in images[:9]]
+  np.testing.assert_array_equal(alone, found)
   again = model.fit(images, labels, people).adapt(images, labels)
   np.testing.assert_array_equal(again.predict(images[:9]), found)
   config = (tmp_path / "run" / "config.json").read_text()

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 from PIL import Image
 
+from episodic_dp import backends
 from episodic_dp.data import dataset as dataset_lib
 from episodic_dp.data import glyphs
 from episodic_dp.data import scenes
@@ -31,8 +32,8 @@ def examples(
     chosen = np.linspace(0, len(images) - 1, min(COUNT, len(images)))
     found = np.asarray(images[chosen.astype(int)])
   elif len(shape) == 3 and shape[2] in _GENERATORS:
-    key = jax.random.key(0)
-    drawn = np.asarray(_GENERATORS[shape[2]](key, COUNT // 2, 2))
+    draw = backends.jit(_GENERATORS[shape[2]], static_argnums=(1, 2))
+    drawn = np.asarray(draw(jax.random.key(0), COUNT // 2, 2))
     how = Image.Resampling.BILINEAR
     images = drawn.reshape(COUNT, *drawn.shape[2:])
     found = np.stack([rows.resized(image, shape, how) for image in images])

@@ -225,51 +225,29 @@ def _grouped(verdicts: Mapping[str, str]) -> str:
   )
 
 
-# Whether a learner is transductive -> the verdict, and why.
-_TRANSDUCTIVE = {
-    False: ("no", "every query is predicted separately"),
-    True: (
-        "yes", "the network normalises by the statistics of the whole query set"
-    ),
-}
-
-
 def descriptions() -> pages.Section:
   """Describe each learner's adaptation and release."""
-  notes = pages.Notes()
   described: list[tuple[type, str, str, str]] = [
       *learners.LEARNERS.values(),
       # Not in `LEARNERS`: it learns from single examples.
       (learners.Supervised, "Abadi et al., CCS 2016", "nothing",
        "the gradient of the loss of one example"),
   ]
-
-  def transductive(kind: type) -> str:
-    answers = {
-        norm: _TRANSDUCTIVE[Variant("", kind, {}).build(norm).transductive]
-        for norm in NORMS
-    }
-    return _grouped({
-        norm: f"{verdict} {notes.number(because)}"
-        for norm, (verdict, because) in answers.items()
-    })
-
   return pages.Section(
       "The learners",
-      "The parameters that a support set adapts, the vector that is clipped and"
-      " noised, and whether a query's prediction depends on the other queries.",
+      "The parameters that a support set adapts, and the vector that is clipped"
+      " and noised. Every learner predicts each query by itself.",
       pages.Table(
-          ("learner", "from", "adapts", "releases", "transductive"),
+          ("learner", "from", "adapts", "releases"),
           [
               (
                   kind.__name__, paper, adapts,
                   releases or "nothing: it is not meta-trained",
-                  transductive(kind),
               )
               for kind, paper, adapts, releases in described
           ],
       ),
-      notes,
+      pages.Notes(),
   )
 
 

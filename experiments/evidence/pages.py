@@ -104,12 +104,13 @@ class Section:
 
   def markdown(self) -> str:
     """Return the section of a page."""
-    return "\n\n".join([
+    parts = [
         f"## {self.title}",
         textwrap.fill(self.text, 80),
         self.table.markdown(),
-        "\n".join(self.notes.lines()) + "\n",
-    ])
+        "\n".join(self.notes.lines()),
+    ]
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def filled(text: str, mark: str, found: Mapping[str, Table]) -> str:

@@ -109,6 +109,8 @@ def test_a_pickle_is_not_opened(model):
         (lambda d: d.update(weights=["README.md"]), "not safetensors"),
         (lambda d: d.update(weights=["weights_1.safetensors"]), "lacks"),
         (lambda d: d.update(start="start.safetensors"), "lacks start"),
+        (lambda d: d.update(moments=True), "no batch normalisation"),
+        (lambda d: d.update(format=2), "format is 2.*export the run again"),
         (lambda d: d["preprocessing"].update(dtype="int8"), "dtype"),
         (lambda d: d["preprocessing"].update(shape=[0, 1, 1]), "no run has"),
         (lambda d: d.update(fine_tuning={"steps": 1}), "fine_tuning"),

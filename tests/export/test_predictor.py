@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from PIL import Image
 import pytest
+import safetensors.numpy
 
 from episodic_dp import data
 from episodic_dp import errors
@@ -20,6 +21,7 @@ from episodic_dp.data.own_data import readers
 from episodic_dp.export import folder
 from episodic_dp.export import preprocessing
 from episodic_dp.export import writing
+from episodic_dp.models import parts
 from episodic_dp.sampling import episodes
 from tests.cli import tiny_runs
 from tests.export.conftest import save_run
@@ -189,6 +191,34 @@ def test_every_learner_predicts_the_same(kind, larger, tmp_path):
       {"data.options.size": 16, **_KINDS[kind]}
   )
   check_same(config, tmp_path, larger)
+
+
+def test_moments_belong_to_the_weights(larger, tmp_path):
+  """Of the validation data; without some of them there is no model."""
+  config = RunConfig.parse(tiny_runs.maml_config()).with_changes(
+      {"data.options.size": 16, **_KINDS["public moments"]}
+  )
+  save_run(config, tmp_path / "run", larger)
+  place = tmp_path / "model"
+  writing.write(tmp_path / "run", place)
+  arrays = parts.read_weights(place / "weights.safetensors")
+  learner, _ = build.make_learners(config, (16, 16, 1), larger.validation)
+  images = larger.validation.images[np.linspace(0, 143, 144).astype(int)]
+  params = parts.of_names(
+      jax.eval_shape(learner.init, jax.random.key(0)), arrays
+  )
+  wanted = learner.model.moments(params, images / np.float32(255), None)
+  np.testing.assert_allclose(
+      arrays["moments/block_3/mean"], wanted["block_3"]["mean"], atol=1e-4
+  )
+  del arrays["moments/block_2/variance"]
+  (place / "weights.safetensors").write_bytes(
+      safetensors.numpy.save(arrays)
+  )
+  (place / folder.DIGESTS).unlink()
+  folder.seal(place)
+  with pytest.raises(errors.RunError, match="block_2/variance"):
+    export.Predictor.load(place)
 
 
 @pytest.mark.slow

@@ -78,7 +78,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       ),
       checkpoint_every=10,
       model=dict(width=arg.width),
-      learner=dict(name=arg.learner),
+      learner=dict(name=arg.learner, rotate_support=True),
       optimizer=dict(rate=0.03, final_rate=0.003),
       evaluation=dict(shot=arg.shot, every=10),
   )

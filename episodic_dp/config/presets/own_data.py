@@ -96,6 +96,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
     c.model.start, c.model.trained = start, "scale_shift"
     c.model.width = arg.width or 32
   c.learner.name = "protonet" if by_person else "maml"
+  c.learner.rotate_support = by_person
   c.learner.inner_steps = arg.inner_steps
   c.optimizer.rate, c.optimizer.final_rate = 0.03, 0.003
   c.evaluation.shot = arg.shot
