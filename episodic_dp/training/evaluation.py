@@ -293,7 +293,9 @@ def interval(per_task: np.ndarray, kind: type[Score] = Accuracy) -> Score:
     z = _Z**2 / answers
     centre = (mean + z / 2) / (1 + z)
     half = math.sqrt(z * mean * (1 - mean) + z**2 / 4) / (1 + z)
-    low, high = max(centre - half, 0.0), min(centre + half, 1.0)
+    # At 0 and 1 rounding may leave the mean outside.
+    low = max(0.0, min(centre - half, mean))
+    high = min(1.0, max(centre + half, mean))
   return kind(mean=mean, low=low, high=high, tasks=n, per_task=packed)
 
 

@@ -4,13 +4,17 @@ import dataclasses
 import functools
 import json
 
+from flax import linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from episodic_dp import data
+from episodic_dp import learners
+from episodic_dp import models
 from episodic_dp import plan
+from episodic_dp import sampling
 from episodic_dp import training
 from episodic_dp.training import evaluation
 from tests import fake_learner
@@ -199,6 +203,40 @@ def test_right_and_wrong_answers_have_the_interval_of_wilson():
 def test_an_interval_of_errors_has_no_ends():
   found = evaluation.interval(np.asarray([0.0, 40.0]), evaluation.SquaredError)
   assert found.mean == 20 and found.high - found.mean == pytest.approx(39.2)
+
+
+class _Centred(nn.Module):
+  """Subtracts the mean of a call: what is left depends on the others."""
+
+  @nn.compact
+  def __call__(self, x):
+    x = x.reshape(len(x), -1)
+    return nn.Dense(WAY, name="head")(x - x.mean(0))
+
+
+def test_queries_are_measured_one_by_one_and_together_on_demand():
+  network = models.from_flax(_Centred(), (2, 1, 1))
+  learner = learners.MAML(network, inner_steps=1, inner_rate=3.0)
+  params, tasks = learner.init(jax.random.key(0)), _tasks()
+  evaluator = training.Evaluator(learner)
+  alone, _ = evaluator.outputs(params, tasks)
+  together, labels = evaluator.outputs(params, tasks, together=True)
+  task = sampling.make_episode(
+      tasks.keys[3], jnp.asarray(tasks.images[tasks.rows[3]]), tasks.episode
+  )
+  adapted = learner.adapt(params, task.support)
+  support, queries = (part.images for part in (task.support, task.query))
+  for found, wanted in (
+      (together[3], network.apply(adapted, queries)),
+      (alone[3], jnp.stack([
+          network.apply(adapted, jnp.concatenate([support, query[None]]))[-1]
+          for query in queries
+      ])),
+  ):
+    np.testing.assert_allclose(found, jax.nn.softmax(wanted), atol=1e-5)
+  assert np.abs(alone - together).max() > 1e-3
+  score = evaluator.score([params], tasks, together=True)
+  assert score.mean == (together.argmax(-1) == labels).mean()
 
 
 def _points():
