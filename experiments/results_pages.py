@@ -21,6 +21,7 @@ from episodic_dp.output import files
 from episodic_dp.output import plotting
 from episodic_dp.output import tables
 from experiments import published
+from experiments import runs as runs_lib
 from experiments import targets
 
 FOLDER = pathlib.Path(__file__).parent / "results"
@@ -114,7 +115,7 @@ def _together(runs: Any) -> bool:
   Outcomes of 2.0 do not say how the queries came: they came together.
   """
   return isinstance(runs, dict) and any(
-      "accuracy" in outcome
+      isinstance(outcome.get("accuracy"), dict)
       and "queries" not in outcome
       and _by_batch(outcome.get("config", {}).get("model", {}))
       for outcome in runs.values()
@@ -206,7 +207,7 @@ from the JSON file of its name by
 python -m experiments.reproduce --write
 ```
 
-{table}
+{together}{table}
 
 ε is that of a participant, who owns a task, at δ = 1e-6. *Claimed* is the
 paper's own statement for its run. *True* is the ε that is proved here for the
@@ -245,7 +246,9 @@ def first_page(
       [published.task(*missing), *["-"] * 7]
       for missing in sorted(set(table) - {cell(r) for r in private})
   ]
+  together = any(row.get("queries") != runs_lib.ALONE for row in private)
   return _TEXT.format(
+      together=textwrap.fill(_TOGETHER, 80) + "\n\n" if together else "",
       table=tables.markdown(_HEADER, lines),
       pages="\n".join(
           f"- [{name}]({name}.md): {text}" for name, text in titles.items()

@@ -12,9 +12,10 @@ fixed: the same platform makes the same bits, of `glyphs` in fifteen minutes of
 one core and of `scenes` in twelve.
 
 `glyphs` was chosen from two generators of strokes, at one setting each, by
-validation classes of Omniglot and validation writers of MNIST; its steps and the
-share of an image's own moments by the same, from three trainings. `scenes` was
-chosen from 11 trainings with 9 generators, by validation classes of CIFAR-FS.
+validation classes of Omniglot and validation writers of MNIST. Its steps and
+the share of an image's own moments were chosen by the same, from three
+trainings. `scenes` was chosen from 11 trainings with 9 generators, by
+validation classes of CIFAR-FS; one more with such a share was no better.
 """
 
 from collections.abc import Callable, Sequence

@@ -60,8 +60,8 @@ def text(
       "An image of a class that is not in the support set is assigned to one"
       " that is.",
       "Probabilities are the softmax of the logits and were not calibrated.",
-      "A prediction depends on the model, the support set and its own image, not"
-      " on the other images of a call.",
+      "A prediction depends on the model, the support set and its own image,"
+      " not on the other images of a call.",
   ]
   if found.network.is_own:
     limits.append(

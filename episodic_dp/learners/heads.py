@@ -106,7 +106,8 @@ class _ClosedForm(learner.TaskLearner):
   def loss(self, params: Any, episode: Any) -> jax.Array:
     """Compute the query loss, or with `rotate_support` its mean over turns."""
     if not self.rotate_support:
-      return super().loss(params, episode)
+      adapted = self.adapt(params, episode.support)
+      return self.adapted_loss(adapted, episode.query)
     # Both sets are class by class, in the same order of classes.
     support, query = jax.tree.map(
         lambda a: a.reshape(self.way, -1, *a.shape[1:]), tuple(episode)

@@ -66,8 +66,8 @@ class Learner(abc.ABC):
   are `sampling.Examples`; an episode has examples `support` and `query`.
 
   A prediction (`predict`) is a function of the parameters, the support set and
-  its own example, for every network: `models.Model.alone`. A training loss
-  (`adapted_loss`) may use a network that mixes the examples of a task.
+  its own example, for every network: `models.Model.alone`. A training loss may
+  use a network that mixes the examples of a task.
 
   Attributes:
     model: the network.
@@ -194,9 +194,22 @@ class Learner(abc.ABC):
 
   def loss(self, params: Params, episode: Any) -> jax.Array:
     """Compute the query loss after adapting to the support set."""
-    return self.adapted_loss(
-        self.adapt(params, episode.support), episode.query
-    )
+    adapted = self.adapt(params, episode.support)
+    return self.query_loss(adapted, episode)
+
+  def query_loss(self, adapted: Any, episode: Any) -> jax.Array:
+    """Compute the mean loss of a training task's queries after adaptation.
+
+    Batch normalisation takes the moments of the support set, as in prediction.
+    A network that mixes examples and has no `moments` gets the queries
+    together: one by one would cost the support set for each of them.
+    """
+    learner = self
+    if self.model.moments is not None:
+      network = self.network_params(adapted)
+      seen = self.model.seen(network, episode.support.images, None)
+      learner = self._of_model(self.model.alone(seen))
+    return learner.adapted_loss(adapted, episode.query)
 
   def meta_gradient(
       self, params: Params, episode: Any

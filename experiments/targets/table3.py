@@ -181,17 +181,18 @@ def run_of(
       labels=labels | {"key": key},
       shots=[shot for shot in model["shots"] if shot != 1],
       controls=True,
+      together=True,
   )
 
 
 def of_shot(outcome: panels.Outcome, shot: int) -> panels.Outcome:
-  """Return the outcome with the accuracy for this number of images."""
-  tested = outcome.get("tests", {})
-  return {
-      **outcome,
-      "accuracy": tested.get(str(shot), outcome["accuracy"]),
-      "labels": outcome["labels"] | {"shot": shot},
-  }
+  """Return the outcome with the accuracies for this number of images."""
+  found = {**outcome, "labels": outcome["labels"] | {"shot": shot}}
+  for kind in ("accuracy", "accuracy_transductive"):
+    tests = outcome.get(kind.replace("accuracy", "tests"), {})
+    if str(shot) in tests:
+      found[kind] = tests[str(shot)]
+  return found
 
 
 def cells(outcomes: panels.Outcomes) -> list[list[panels.Outcome]]:
@@ -235,13 +236,30 @@ def _row(same: panels.Same) -> dict[str, Any]:
       "delta": spent.get("delta"),
       "tasks": tasks(same),
       "keys": len(same),
+      "queries": same[0].get("queries"),
       "published": _published(labels),
       **{
           "accuracy" if model == "single" else model:
               round(panels.percent(same, model), 4)
           for model in MODELS if model in same[0]["accuracy"]
       },
+      "accuracy_transductive": _transductive(same),
   }
+
+
+def _transductive(same: panels.Same) -> float | None:
+  """Return the accuracy of all queries together, in percent."""
+  if "queries" not in same[0]:  # With 2.0 they came together.
+    return round(panels.percent(same), 4)
+  if "accuracy_transductive" not in same[0]:
+    return None
+  means = [o["accuracy_transductive"]["single"]["mean"] for o in same]
+  return round(100 * sum(means) / len(means), 4)
+
+
+def _shown(same: panels.Same) -> str:
+  found = _transductive(same)
+  return "-" if found is None else f"{found:.1f} %"
 
 
 def tasks(same: panels.Same) -> int:
@@ -282,6 +300,7 @@ def table(outcomes: panels.Outcomes) -> panels.Table:
       "private": panels.is_private,
       "published": _stated,
       panels.SINGLE: panels.accuracy,
+      "all queries together": _shown,
       "ensemble of the best": panels.ensemble,
       "random weights": functools.partial(panels.accuracy, model="random"),
       "untrained": panels.untrained,

@@ -304,6 +304,25 @@ found = export.Predictor.load(sys.argv[1]).adapt(images, labels).predict(images)
 assert found.probabilities.shape == (10, 5)
 print(" ".join(sys.modules))
 """
+_MANY = """
+import resource
+import sys
+import time
+import numpy as np
+from episodic_dp import export
+rng = np.random.default_rng(0)
+images = rng.integers(0, 256, (20_000, 28, 28, 1), np.uint8)
+model = export.Predictor.load(sys.argv[1])
+adapted = model.adapt(images[:5], list("abcde"))
+adapted.predict(images[:1])
+first = time.process_time()
+for count in range(1, 201, 20):
+  adapted.predict(images[:count])
+each = (time.process_time() - first) / 10
+adapted.predict(images)
+memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(first, each, memory)
+"""
 _TRAINING = (
     "orbax", "tensorflow_datasets", "dp_accounting", "ml_collections",
     "matplotlib", "tensorboardX", "fsspec", "tensorstore",
@@ -311,6 +330,27 @@ _TRAINING = (
     "episodic_dp.analysis", "episodic_dp.cli", "episodic_dp.auditing",
     "episodic_dp.pvi",
 )
+
+
+@pytest.mark.slow
+def test_the_first_image_is_quick_and_many_are_few_at_a_time(tmp_path):
+  config = RunConfig.parse(tiny_runs.maml_config()).with_changes({
+      "data.options.size": 28, "model.name": "conv4", "model.width": 32,
+      "learner.name": "protonet",
+  })
+  splits = data.load(
+      "glyphs", participants=4, glyphs=8, drawings=6,
+      validation_participants=3, test_participants=3,
+  )
+  save_run(config, tmp_path / "run", splits)
+  writing.write(tmp_path / "run", tmp_path / "model")
+  done = subprocess.run(
+      [sys.executable, "-c", _MANY, tmp_path / "model"],
+      capture_output=True, text=True, timeout=200, check=True,
+  )
+  first, each, memory = map(float, done.stdout.split())
+  # Seconds of a processor that other tests share, and MiB of the process.
+  assert first < 6 and each < 0.1 and memory < 500
 
 
 @pytest.mark.slow  # A separate process.

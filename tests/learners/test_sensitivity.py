@@ -40,6 +40,23 @@ def apply(params, images):
 MODEL = models.Model(
     lambda key: {"head": jax.random.normal(key, (4, WAY))}, apply
 )
+
+
+def by_moments(params, images, given, own):
+  """The same layer with the moments of other images, divided by them too."""
+  outputs = images.reshape(len(images), -1) @ params["head"]
+  return networks.norm_by_moments(
+      outputs, jnp.ones(WAY), jnp.zeros(WAY), *given, own
+  )
+
+
+# Trained and tested by the moments of the support set.
+SUPPORT = MODEL._replace(
+    moments=lambda params, images, weights: networks.moments(
+        images.reshape(len(images), -1) @ params["head"], weights
+    ),
+    by_moments=by_moments,
+)
 TRAINED = sorted(
     name for name, (*_, releases) in learners.LEARNERS.items() if releases
 )
@@ -66,6 +83,9 @@ def summed(name, model=MODEL, rotate=False):
 
 @pytest.mark.parametrize("name, model, rotate", [
     *((name, MODEL, False) for name in TRAINED),
+    *((name, SUPPORT, False) for name in ("maml", "anil", "meta_sgd")),
+    # Its public examples take no part in training.
+    ("protonet", SUPPORT._replace(public=np.ones((9, 2, 2, 1))), False),
     ("protonet", MODEL, True),
     ("ridge", MODEL, True),
     ("protonet", networks.features(None, True, (4,)), False),
