@@ -245,20 +245,19 @@ def block(
   Returns:
     [n, H // 2, W // 2, Cout].
   """
-  own = backends.choices().own_forms and x.shape[-1] <= _FEW_CHANNELS
-  own = own and x.shape[1] % 2 == x.shape[2] % 2 == 0
-  if own and norm == "batch" and scale is not None:
-    return nn.leaky_relu(_first_block(x, kernel, scale, bias))
+  if norm == "batch" and scale is not None and _has_own_form(x):
+    mean, variance = _first_moments(x, kernel)
+    found = _folded(x, kernel, scale, bias, mean, variance, True)
+    return nn.leaky_relu(found)
   return nn.leaky_relu(max_pool(convolved(x, kernel, scale, bias, norm)))
 
 
-def _first_block(x, kernel, scale, bias):
-  """Normalise the kernel instead of the output; pool a few images at a time.
+def _first_moments(x, kernel):
+  """Return the moments of a convolution's output without computing it.
 
-  Images of few channels have short windows. The statistics of the output follow
+  Images of few channels have short windows. The moments of the output follow
   from the windows' covariance, which depends on the images only and is the same
-  in all inner steps. The output has a gradient only through the pool. For a few
-  images at a time, the outputs stay in a core's cache.
+  in all inner steps.
   """
   features = kernel.shape[3]
   rows = _windows(jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0))))
@@ -274,16 +273,37 @@ def _first_block(x, kernel, scale, bias):
   means = (flat @ mean).reshape(4, features)
   variances = jnp.sum(flat * (flat @ covariance), axis=1).reshape(4, features)
   # Rounding may make a variance near zero negative.
-  variance = jnp.maximum(variances.mean(0) + means.var(0), 0)
+  return means.mean(0), jnp.maximum(variances.mean(0) + means.var(0), 0)
+
+
+def _folded(x, kernel, scale, bias, mean, variance, pooled):
+  """Normalise the kernel by given moments instead of the output."""
   factor = scale * lax.rsqrt(variance + EPSILON)
+  apply = _pooled if pooled else convolution.same
+  return apply(x, kernel * factor) + bias - mean * factor
 
-  def pooled(x):
-    return max_pool(convolution.same(x, kernel * factor))
 
-  most = max(1, _CACHED // (x.shape[1] * x.shape[2] * features))
+def _pooled(x, kernel):
+  """Convolve and pool; where channels are few, a few images at a time.
+
+  The output has a gradient only through the pool. For a few images at a time,
+  the outputs stay in a core's cache.
+  """
+  if not _has_own_form(x):
+    return max_pool(convolution.same(x, kernel))
+  most = max(1, _CACHED // (x.shape[1] * x.shape[2] * kernel.shape[3]))
   at_once = max(k for k in range(1, most + 1) if len(x) % k == 0)
-  found = lax.map(pooled, x.reshape(-1, at_once, *x.shape[1:]))
-  return found.reshape(-1, *found.shape[2:]) + bias - means.mean(0) * factor
+  found = lax.map(
+      lambda x: max_pool(convolution.same(x, kernel)),
+      x.reshape(-1, at_once, *x.shape[1:]),
+  )
+  return found.reshape(-1, *found.shape[2:])
+
+
+def _has_own_form(x):
+  """Return whether images take the form of a first block on a CPU."""
+  own = backends.choices().own_forms and x.shape[-1] <= _FEW_CHANNELS
+  return own and x.shape[1] % 2 == x.shape[2] % 2 == 0
 
 
 def _windows(x):
@@ -331,20 +351,29 @@ class Convolution(nn.Module):
       scale = self.param("scale", nn.initializers.ones, (self.width,))
     bias = self.param("bias", nn.initializers.zeros, (self.width,))
     records = self.is_mutable_collection(MOMENTS) and not self.is_initializing()
-    if self.norm == "batch" and (records or self.has_variable(MOMENTS, "mean")):
+    if self.norm != "batch" or not (
+        records or self.has_variable(MOMENTS, "mean")
+    ):
+      apply = block if self.pooled else convolved
+      return apply(x, kernel, scale, bias, self.norm)
+    assert scale is not None  # Batch normalisation has one.
+    short = self.pooled and weights is None and _has_own_form(x)
+    if not records:
+      mean = self.get_variable(MOMENTS, "mean")
+      variance = self.get_variable(MOMENTS, "variance")
+    elif short:
+      mean, variance = _first_moments(x, kernel)
+    else:
+      mean, variance = moments(convolution.same(x, kernel), weights)
+    if records:
+      self.put_variable(MOMENTS, "mean", mean)
+      self.put_variable(MOMENTS, "variance", variance)
+    if own or (records and not short):
       x = convolution.same(x, kernel)
-      if records:
-        mean, variance = moments(x, weights)
-        self.put_variable(MOMENTS, "mean", mean)
-        self.put_variable(MOMENTS, "variance", variance)
-      else:
-        mean = self.get_variable(MOMENTS, "mean")
-        variance = self.get_variable(MOMENTS, "variance")
-      assert scale is not None  # Batch normalisation has one.
       x = norm_by_moments(x, scale, bias, mean, variance, own)
       return nn.leaky_relu(max_pool(x)) if self.pooled else x
-    apply = block if self.pooled else convolved
-    return apply(x, kernel, scale, bias, self.norm)
+    x = _folded(x, kernel, scale, bias, mean, variance, self.pooled)
+    return nn.leaky_relu(x) if self.pooled else x
 
 
 def head(way: int | None, features: jax.Array) -> jax.Array:

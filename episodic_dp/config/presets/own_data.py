@@ -95,6 +95,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
   if start != "none":
     c.model.start, c.model.trained = start, "scale_shift"
     c.model.width = arg.width or 32
+    c.learner.metric_scale = 0.03  # About that of the starts' own training.
   c.learner.name = "protonet" if by_person else "maml"
   c.learner.rotate_support = by_person
   c.learner.inner_steps = arg.inner_steps
