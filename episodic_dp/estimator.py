@@ -224,9 +224,11 @@ class FewShotClassifier:
         "conv4" if train.images.dtype == np.uint8 else "features"
     )
     parsed = RunConfig.parse(config)
-    return dataclasses.replace(
-        parsed, model=parsed.model.with_start(train.image_shape[-1])
-    )
+    model = parsed.model.with_start(train.image_shape[-1])
+    learner = parsed.learner
+    if model.start is None:  # The preset's scale is that of a start.
+      learner = dataclasses.replace(learner, metric_scale=1.0)
+    return dataclasses.replace(parsed, model=model, learner=learner)
 
 
 def _dataset(
