@@ -358,6 +358,8 @@ class Convolution(nn.Module):
       return apply(x, kernel, scale, bias, self.norm)
     assert scale is not None  # Batch normalisation has one.
     short = self.pooled and weights is None and _has_own_form(x)
+    mean: Any
+    variance: Any
     if not records:
       mean = self.get_variable(MOMENTS, "mean")
       variance = self.get_variable(MOMENTS, "variance")
