@@ -201,8 +201,7 @@ Both runs are measured on 600 test tasks of writers that neither has seen.""",
         notes="""\
 The preset's settings were chosen on its validation writers. "± " is the 95 %
 interval over the test tasks; every run has a new secret key, which moves its
-accuracy, private or not: eight private ones had 65.8 to 77.5 % on validation
-tasks (`episodic-dp train --config=glyphs`).""",
+accuracy by several points, private or not.""",
         runs=functools.partial(runs, "glyphs"), table=table, finding=finding,
         draw=_draw_glyphs,
     ),
