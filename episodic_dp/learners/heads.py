@@ -93,7 +93,7 @@ class _ClosedForm(learner.TaskLearner):
       seen = learner.model.seen(
           self.network_params(params), support.images, mask.astype(jnp.float32)
       )
-      learner = learner._of_model(learner.model.alone(seen))
+      learner = learner._of_model(lambda model: model.alone(seen))
     embedded = learner._embed(params, support.images)
     head = self._of_labels(params, embedded, support.labels, mask)
     return Adapted(params, head)
@@ -106,8 +106,7 @@ class _ClosedForm(learner.TaskLearner):
   def loss(self, params: Any, episode: Any) -> jax.Array:
     """Compute the query loss, or with `rotate_support` its mean over turns."""
     if not self.rotate_support:
-      adapted = self.adapt(params, episode.support)
-      return self.adapted_loss(adapted, episode.query)
+      return super().loss(params, episode)
     # Both sets are class by class, in the same order of classes.
     support, query = jax.tree.map(
         lambda a: a.reshape(self.way, -1, *a.shape[1:]), tuple(episode)

@@ -141,9 +141,8 @@ class Learner(abc.ABC):
     # Only prediction fills up support sets.
     weights = examples.mask.astype(jnp.float32)
     seen = self.model.seen(adapted, examples.images, weights)
-    outputs = self._of_model(self.model.alone(seen)).logits(
-        adapted, examples.images
-    )
+    learner = self._of_model(lambda model: model.alone(seen))
+    outputs = learner.logits(adapted, examples.images)
     losses = jax.vmap(lambda *pair: self.task_loss(*(a[None] for a in pair)))(
         outputs, examples.labels
     )
@@ -175,7 +174,7 @@ class Learner(abc.ABC):
 
   def answer(self, prepared: Prepared, images: jax.Array) -> jax.Array:
     """Compute logits [n, way] of images, each by itself."""
-    learner = self._of_model(self.model.alone(prepared.seen))
+    learner = self._of_model(lambda model: model.alone(prepared.seen))
     return learner.logits(prepared.adapted, images)
 
   def public_moments(self, params: Params) -> Any:
@@ -190,26 +189,13 @@ class Learner(abc.ABC):
     """Return the learner with given moments of `public_moments`, or itself."""
     if given is None:
       return self
-    return self._of_model(self.model.normalised(given))
+    return self._of_model(lambda model: model.normalised(given))
 
   def loss(self, params: Params, episode: Any) -> jax.Array:
     """Compute the query loss after adapting to the support set."""
-    adapted = self.adapt(params, episode.support)
-    return self.query_loss(adapted, episode)
-
-  def query_loss(self, adapted: Any, episode: Any) -> jax.Array:
-    """Compute the mean loss of a training task's queries after adaptation.
-
-    Batch normalisation takes the moments of the support set, as in prediction.
-    A network that mixes examples and has no `moments` gets the queries
-    together: one by one would cost the support set for each of them.
-    """
-    learner = self
-    if self.model.moments is not None:
-      network = self.network_params(adapted)
-      seen = self.model.seen(network, episode.support.images, None)
-      learner = self._of_model(self.model.alone(seen))
-    return learner.adapted_loss(adapted, episode.query)
+    return self.adapted_loss(
+        self.adapt(params, episode.support), episode.query
+    )
 
   def meta_gradient(
       self, params: Params, episode: Any
@@ -236,21 +222,26 @@ class Learner(abc.ABC):
     layers (`model.random` is None) it is this learner. `predict` and evaluation
     use no random layers.
     """
-    return self._of_model(self.model.with_key(key))
+    return self._of_model(lambda model: model.with_key(key))
 
   def in_pass(self, i: jax.Array | int) -> Self:
     """Return the learner of pass i over a support set, with new random numbers.
 
     The pass over the query set is not numbered.
     """
-    return self._of_model(self.model.in_pass(i))
+    return self._of_model(lambda model: model.in_pass(i))
 
   def network_params(self, params: Any) -> Params:
     """Return the network's parameters in those of the learner, or adapted."""
     return params
 
-  def _of_model(self, model: model_lib.Model) -> Self:
-    if model is self.model:
+  def _of_model(
+      self, change: Callable[[model_lib.Model], model_lib.Model]
+  ) -> Self:
+    """Return the learner of a changed network; itself if nothing changes."""
+    before = self.model  # It may be made anew on every access.
+    model = change(before)
+    if model is before:
       return self
     result = copy.copy(self)
     object.__setattr__(result, "model", model)  # The dataclass is frozen.

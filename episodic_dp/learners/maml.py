@@ -127,8 +127,8 @@ class MAML(learner.TaskLearner):
         params,
         episode.support,
         jax.grad,
-        lambda network, i: self.in_pass(self.inner_steps + i).query_loss(
-            network, episode
+        lambda network, i: self.in_pass(self.inner_steps + i).adapted_loss(
+            network, episode.query
         ),
     )
     return jnp.vdot(weights, values)

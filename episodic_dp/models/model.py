@@ -54,8 +54,6 @@ class Model(NamedTuple):
       `apply` by a network with random layers such as dropout; None without
       them.
     key: the random layers' key while they are in use (`with_key`), else None.
-    augment: (examples, key) -> examples, changed at random; what `random` does
-      before the network, or None.
     multiplicity: number of repetitions of a task with new random numbers in a
       step; their gradients are averaged before they are clipped.
     whole: params -> the parameters of the whole network, if some are frozen
@@ -78,7 +76,6 @@ class Model(NamedTuple):
   way: int | None = None
   random: Random | None = None
   key: jax.Array | None = None
-  augment: Callable[[jax.Array, jax.Array], jax.Array] | None = None
   multiplicity: int = 1
   whole: Callable[[Params], Params] | None = None
   start: str | None = None
@@ -126,7 +123,7 @@ class Model(NamedTuple):
       return None
     if self.moments is None:
       return support
-    return self.moments(params, self._changed(support), weights)
+    return self.moments(params, support, weights)
 
   def alone(self, seen: Any) -> "Model":
     """Return the network that predicts each example by itself.
@@ -151,19 +148,11 @@ class Model(NamedTuple):
 
     return self._replace(apply=apply, mixes_examples=False)
 
-  def _changed(self, examples: jax.Array) -> jax.Array:
-    """Return examples as training changes them while a key is in use."""
-    if self.key is None or self.augment is None:
-      return examples
-    return self.augment(examples, jax.random.fold_in(self.key, 0))
-
   def _by(self, given: Moments, own: float) -> "Model":
     by_moments = self.by_moments
     assert by_moments is not None  # Like `moments`.
     return self._replace(
-        apply=lambda params, examples: by_moments(
-            params, self._changed(examples), given, own
-        ),
+        apply=lambda params, examples: by_moments(params, examples, given, own),
         mixes_examples=False, moments=None, by_moments=None, public=None,
     )
 
@@ -425,19 +414,14 @@ def augmented(
         f" {shape}: leave it out"
     )
 
-  def mirror(images: jax.Array, key: jax.Array) -> jax.Array:
-    own = jax.random.fold_in(key, 0)
-    mirrored = jax.random.bernoulli(own, shape=(len(images), 1, 1, 1))
-    return jnp.where(mirrored, images[:, :, ::-1], images)
-
   def random(
       params: Params, images: jax.Array, key: jax.Array
   ) -> jax.Array:
-    images, inner = mirror(images, key), jax.random.fold_in(key, 1)
+    own, inner = jax.random.fold_in(key, 0), jax.random.fold_in(key, 1)
+    mirrored = jax.random.bernoulli(own, shape=(len(images), 1, 1, 1))
+    images = jnp.where(mirrored, images[:, :, ::-1], images)
     if model.random is None:
       return model.apply(params, images)
     return model.random(params, images, inner)
 
-  return model._replace(
-      random=random, augment=mirror, multiplicity=augmentation.multiplicity
-  )
+  return model._replace(random=random, multiplicity=augmentation.multiplicity)

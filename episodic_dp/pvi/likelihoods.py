@@ -190,7 +190,7 @@ class VariationalLearner(learners.Learner):
 
   def adapted_loss(self, adapted: Params, examples: Any) -> jax.Array:
     """Return minus the mean expected log likelihood of the examples."""
-    images, labels = examples
+    images, labels = examples.images, examples.labels
     each = self.likelihood.expected(
         to_gaussian(adapted), images.reshape(len(labels), -1), labels
     )

@@ -11,7 +11,6 @@ import pytest
 
 from episodic_dp import learners
 from episodic_dp import models
-from episodic_dp import options
 from episodic_dp.models import model as model_lib
 from episodic_dp.models import networks
 from episodic_dp.sampling import episodes
@@ -182,32 +181,3 @@ def test_a_network_with_public_moments_mixes_no_examples():
       model.by_moments(params, images, given, 0.0),
       model.apply(params, images), atol=1e-4,
   )
-
-
-def test_what_is_trained_is_what_predicts():
-  """By gradient steps; a closed form trains on the statistics of its task."""
-  made, params, support, images = make("maml", "conv4", False)
-  labels = np.repeat(np.arange(WAY, dtype=np.int32), QUERY)
-  query = episodes.Examples(images.reshape(-1, *images.shape[2:]), labels)
-  loss = jax.jit(made.loss)(params, episodes.EpisodeBatch(support, query))
-  logits = jax.jit(made.predict)(params, support, query.images)
-  np.testing.assert_allclose(
-      loss, learners.cross_entropy(logits, labels), rtol=1e-5
-  )
-
-
-def test_training_mirrors_images_before_their_moments_too():
-  model = networks.conv4(None, 4, "batch", (16, 16, 1))
-  params = model.init(jax.random.key(0))
-  images = np.random.default_rng(0).random((6, 16, 16, 1), np.float32)
-  flipping = model_lib.augmented(model, options.Augmentation(flip=True))
-  key = jax.random.key(3)
-  mirrored = flipping.augment(images, jax.random.fold_in(key, 0))
-  assert not np.array_equal(mirrored, images)
-  found, plain = (
-      chosen.alone(chosen.seen(params, examples, None)).apply(params, examples)
-      for chosen, examples in (
-          (flipping.with_key(key), images), (model, mirrored)
-      )
-  )
-  np.testing.assert_allclose(found, plain, atol=1e-5)

@@ -50,7 +50,7 @@ def by_moments(params, images, given, own):
   )
 
 
-# Trained and tested by the moments of the support set.
+# It predicts by the moments of the support set, and is trained without them.
 SUPPORT = MODEL._replace(
     moments=lambda params, images, weights: networks.moments(
         images.reshape(len(images), -1) @ params["head"], weights

@@ -114,7 +114,7 @@ def clipped(slope, bound):
 
 def clipped_sum(params, examples, bound):
   slopes = [clipped(slope_of(params, *example), bound)
-            for example in zip(*examples)]
+            for example in zip(examples.images, examples.labels)]
   return {k: sum(slope[k] for slope in slopes) for k in params}
 
 

@@ -36,9 +36,9 @@ docs/data.md has an example with its numbers.
 
 Expected for the 1000 writers of `python -m experiments.export_glyphs
 --out=PATH`, with levels=writer/glyph/drawing and --epsilon=2, on two busy CPU
-cores: 3 minutes, test accuracy 99.7 % (random weights 64.8 %, the public start
-99.8 %) at epsilon 1.987 for a writer, 3.548 for a glyph and 1.621 for a drawing
-(delta = 1e-4).
+cores: 3 minutes, test accuracy 99.7 % with 2.0, whose queries came together
+(random weights 64.8 %, the public start 99.8 %), at epsilon 1.987 for a writer,
+3.548 for a glyph and 1.621 for a drawing (delta = 1e-4).
 
 Arguments after the colon: levels (class/image: the folders from the top down,
 or the names of the labels, then a name for the images), classes (the level that
