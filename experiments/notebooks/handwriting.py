@@ -190,7 +190,7 @@ accuracy on validation people. They never receive the training loss, which
 depends on private data without noise. Every run has **its own secret key**.
 Anyone who knows the key can compute and subtract the noise, so a fixed key
 voids the guarantee. Therefore your numbers differ from those here by some
-points: six private runs of 2.0 on MNIST reached 88.3 to 93.4 % on test people. The
+points: six private runs of 2.0 on MNIST reached 88.3 to 93.4 %. The
 printed ± is a 95 % interval over tasks, not over keys.
 """
 

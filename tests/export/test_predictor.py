@@ -349,8 +349,8 @@ def test_the_first_image_is_quick_and_many_are_few_at_a_time(tmp_path):
       capture_output=True, text=True, timeout=200, check=True,
   )
   first, each, memory = map(float, done.stdout.split())
-  # Seconds of a processor that other tests share (2.5 s on an idle one), and
-  # MiB of the process.
+  # Seconds of a processor that other tests share (the goal of an idle one is
+  # 2.5), and MiB of the process.
   assert first < 10 and each < 0.2 and memory < 500
 
 
