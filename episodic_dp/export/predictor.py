@@ -25,8 +25,10 @@ from episodic_dp import models
 from episodic_dp.accounting import statement as statement_lib
 from episodic_dp.export import folder as folder_lib
 from episodic_dp.export import preprocessing
+from episodic_dp.learners import learner as learner_lib
 from episodic_dp.learners import naming
 from episodic_dp.models import builder
+from episodic_dp.models import model as models_lib
 from episodic_dp.models import networks
 from episodic_dp.models import parts
 from episodic_dp.sampling import episodes
@@ -288,11 +290,18 @@ class Predictor:
     if way not in self.compiled:
       learner = _learner(self.description, self.start, way, self.make)
 
-      def adapt(params: Any, moments: Any, support: Any) -> Any:
+      def adapt(
+          params: models_lib.Params,
+          moments: models_lib.Moments,
+          support: episodes.Examples,
+      ) -> learner_lib.Prepared:
         return learner.normalised(moments).prepare(params, support)
 
       def probabilities(
-          moments: Any, prepared: Any, images: jax.Array, count: jax.Array
+          moments: models_lib.Moments,
+          prepared: learner_lib.Prepared,
+          images: jax.Array,
+          count: jax.Array,
       ) -> jax.Array:
         parts = images.reshape(-1, _AT_ONCE, *images.shape[1:])
         own = learner.normalised(moments)
@@ -315,7 +324,7 @@ class Predictor:
 def _member(
     found: folder_lib.Description,
     learner: learners.Learner,
-    like: Any,
+    like: models_lib.Params,
     arrays: Weights,
     name: str,
 ) -> tuple[Any, Any]:

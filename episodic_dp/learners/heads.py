@@ -49,16 +49,18 @@ class _ClosedForm(learner.TaskLearner):
     super().__post_init__()
     _validate.count("way", self.way, 2)
 
-  def _embed(self, params: Any, images: jax.Array) -> jax.Array:
+  def _embed(self, params: learner.Params, images: jax.Array) -> jax.Array:
     """Return the embeddings of images, [n, d]."""
     return self.model.apply(self.network_params(params), images)
 
-  def network_params(self, params: Any) -> Any:
+  def network_params(self, params: learner.Params) -> learner.Params:
     """See `Learner`."""
     return params.params if isinstance(params, Adapted) else params
 
   @abc.abstractmethod
-  def _head(self, params: Any, x: jax.Array, members: jax.Array) -> jax.Array:
+  def _head(
+      self, params: learner.Params, x: jax.Array, members: jax.Array
+  ) -> jax.Array:
     """Return the head for support embeddings [n, d]; see `Adapted`.
 
     Args:
@@ -68,7 +70,8 @@ class _ClosedForm(learner.TaskLearner):
     """
 
   def _of_labels(
-      self, params: Any, x: jax.Array, labels: jax.Array, mask: Any = None
+      self, params: learner.Params, x: jax.Array, labels: jax.Array,
+      mask: jax.Array | None = None
   ) -> jax.Array:
     """Return the head for support embeddings and their labels."""
     members = jax.nn.one_hot(labels, self.way, dtype=x.dtype)
@@ -77,7 +80,9 @@ class _ClosedForm(learner.TaskLearner):
     return self._head(params, x, members)
 
   @abc.abstractmethod
-  def _scores(self, params: Any, head: jax.Array, x: jax.Array) -> jax.Array:
+  def _scores(
+      self, params: learner.Params, head: jax.Array, x: jax.Array
+  ) -> jax.Array:
     """Return the logits [n, way] of embeddings [n, d]."""
 
   def adapt(
@@ -103,7 +108,7 @@ class _ClosedForm(learner.TaskLearner):
     embedded = self._embed(adapted.params, images)
     return self._scores(adapted.params, adapted.head, embedded)
 
-  def loss(self, params: Any, episode: Any) -> jax.Array:
+  def loss(self, params: learner.Params, episode: Any) -> jax.Array:
     """Compute the query loss, or with `rotate_support` its mean over turns."""
     if not self.rotate_support:
       return super().loss(params, episode)
@@ -157,11 +162,15 @@ class ProtoNet(_ClosedForm):
     super().__post_init__()
     _validate.positive("scale", self.scale)
 
-  def _head(self, params: Any, x: jax.Array, members: jax.Array) -> jax.Array:
+  def _head(
+      self, params: learner.Params, x: jax.Array, members: jax.Array
+  ) -> jax.Array:
     """Compute the prototypes (eq. 1); zero for a class without examples."""
     return members.T @ x / jnp.maximum(members.sum(0), 1)[:, None]
 
-  def _scores(self, params: Any, head: jax.Array, x: jax.Array) -> jax.Array:
+  def _scores(
+      self, params: learner.Params, head: jax.Array, x: jax.Array
+  ) -> jax.Array:
     """Compute negative scaled distances to prototypes (eq. 2): [n, way]."""
     return -self.scale * jnp.square(x[:, None] - head).sum(-1)
 
@@ -229,14 +238,18 @@ class RidgeHead(_ClosedForm):
         "log_scale": jnp.log(jnp.float32(self.scale)),
     }
 
-  def network_params(self, params: Any) -> Any:
+  def network_params(self, params: learner.Params) -> learner.Params:
     """See `Learner`."""
     return super().network_params(params)["model"]
 
-  def _head(self, params: Any, x: jax.Array, members: jax.Array) -> jax.Array:
+  def _head(
+      self, params: learner.Params, x: jax.Array, members: jax.Array
+  ) -> jax.Array:
     """Solve the regression on the support set."""
     return solve(x, members, jnp.exp(params["log_ridge"]))
 
-  def _scores(self, params: Any, head: jax.Array, x: jax.Array) -> jax.Array:
+  def _scores(
+      self, params: learner.Params, head: jax.Array, x: jax.Array
+  ) -> jax.Array:
     """Compute the scaled outputs of the regression, [n, way]."""
     return jnp.exp(params["log_scale"]) * (x @ head)

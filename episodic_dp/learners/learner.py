@@ -47,7 +47,7 @@ def squared_error(outputs: jax.Array, targets: jax.Array) -> jax.Array:
 
 
 class Prepared(NamedTuple):
-  """What predictions depend on, besides their own example.
+  """Adapted parameters and support statistics, which all predictions share.
 
   Attributes:
     adapted: the result of `Learner.adapt`.
@@ -185,7 +185,7 @@ class Learner(abc.ABC):
     """
     return self.model.public_moments(self.network_params(params))
 
-  def normalised(self, given: Any) -> Self:
+  def normalised(self, given: model_lib.Moments | None) -> Self:
     """Return the learner with given moments of `public_moments`, or itself."""
     if given is None:
       return self
@@ -231,7 +231,7 @@ class Learner(abc.ABC):
     """
     return self._of_model(lambda model: model.in_pass(i))
 
-  def network_params(self, params: Any) -> Params:
+  def network_params(self, params: Params) -> Params:
     """Return the network's parameters in those of the learner, or adapted."""
     return params
 

@@ -111,7 +111,9 @@ class Model(NamedTuple):
     """Return the network with given moments, a function of one example."""
     return self._by(given, OWN)
 
-  def seen(self, params: Params, support: jax.Array, weights: Any) -> Any:
+  def seen(
+      self, params: Params, support: jax.Array, weights: jax.Array | None
+  ) -> Moments | jax.Array | None:
     """Return what `alone` takes of a support set, None for nothing.
 
     Args:
@@ -125,7 +127,7 @@ class Model(NamedTuple):
       return support
     return self.moments(params, support, weights)
 
-  def alone(self, seen: Any) -> "Model":
+  def alone(self, seen: Moments | jax.Array | None) -> "Model":
     """Return the network that predicts each example by itself.
 
     Batch normalisation takes the moments of the support set. A network of own

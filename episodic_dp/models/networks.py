@@ -718,14 +718,21 @@ def _convolutional(
   if module.norm != "batch":
     return model._replace(mixes_examples=False)
 
-  def recorded(params: Any, images: jax.Array, weights: Any = None) -> Any:
+  def recorded(
+      params: model_lib.Params,
+      images: jax.Array,
+      weights: jax.Array | None = None,
+  ) -> model_lib.Moments:
     _, found = module.apply(
         {"params": params}, images, weights, mutable=[MOMENTS]
     )
     return found[MOMENTS]
 
   def by_moments(
-      params: Any, images: jax.Array, given: Any, own: float
+      params: model_lib.Params,
+      images: jax.Array,
+      given: model_lib.Moments,
+      own: float,
   ) -> jax.Array:
     variables = {"params": params, MOMENTS: given}
     return module.apply(variables, images, own=own)

@@ -351,7 +351,7 @@ def test_the_first_image_is_quick_and_many_are_few_at_a_time(tmp_path):
   first, each, memory = map(float, done.stdout.split())
   # Seconds of a processor that other tests share (the goal of an idle one is
   # 2.5), and MiB of the process.
-  assert first < 10 and each < 0.2 and memory < 500
+  assert first < 6 and each < 0.1 and memory < 500
 
 
 @pytest.mark.slow  # A separate process.
