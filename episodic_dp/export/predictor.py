@@ -139,6 +139,7 @@ class Predictor:
     description: the content of model.json.
     statement: the privacy statement, computed again on loading.
     start: the public weights that were not trained, or None.
+    network: the network as it was trained.
     members: the parameters of each checkpoint, and the moments of its public
       examples or None.
     make: the function of a network of own code, or None.
@@ -148,6 +149,7 @@ class Predictor:
   description: folder_lib.Description
   statement: Mapping[str, Any]
   start: Weights | None
+  network: models.Model = dataclasses.field(repr=False)
   members: tuple[tuple[Any, Any], ...]
   make: Callable[..., models.Model] | None = None
   compiled: dict[int, tuple[learners.Learner, Any, Any]] = dataclasses.field(
@@ -203,7 +205,8 @@ class Predictor:
     }
     start = arrays[found.start] if found.start else None
     try:
-      learner = _trained(found, start, found.way, model)
+      network = _network(found, found.network.outputs, start, model)
+      learner = naming.make_learner(found.learner, network, way=found.way)
       like = jax.eval_shape(learner.init, jax.random.key(0))
       members = tuple(
           _member(found, learner, like, arrays[name], name)
@@ -217,6 +220,7 @@ class Predictor:
         description=found,
         statement=verification.stated,
         start=start,
+        network=network,
         members=members,
         make=model,
     )
@@ -288,7 +292,7 @@ class Predictor:
   def _functions(self, way: int) -> tuple[learners.Learner, Any, Any]:
     """Return the learner for tasks of n classes, and its compiled functions."""
     if way not in self.compiled:
-      learner = _learner(self.description, self.start, way, self.make)
+      learner = self._learner(way)
 
       def adapt(
           params: models_lib.Params,
@@ -319,6 +323,26 @@ class Predictor:
           learner, backends.jit(adapt), backends.jit(probabilities)
       )
     return self.compiled[way]
+
+  def _learner(self, way: int) -> learners.Learner:
+    """Make the learner for tasks of n classes.
+
+    Raises:
+      RunError: the model has logits for another number of classes.
+    """
+    found = self.description
+    outputs = found.network.outputs
+    if found.fixed_way and way != outputs:
+      raise errors.RunError(
+          f"the support has {way} classes and this model"
+          f" ({found.learner.name}) has {outputs} outputs: give"
+          f" {outputs} classes, or take a model of protonet or ridge, which"
+          " take any number"
+      )
+    if found.fine_tuning is None:
+      return naming.make_learner(found.learner, self.network, way=way)
+    network = _network(found, way, self.start, self.make)
+    return naming.make_fine_tuning(network, found.fine_tuning)
 
 
 def _member(
@@ -365,41 +389,6 @@ def _read_arrays(content: bytes, name: str) -> dict[str, np.ndarray]:
     raise errors.RunError(
         f"{name} is not safetensors ({reason[:80]}): export the run again"
     ) from e
-
-
-def _learner(
-    found: folder_lib.Description,
-    start: Weights | None,
-    way: int,
-    make: Callable[..., models.Model] | None,
-) -> learners.Learner:
-  """Make the learner for tasks of n classes.
-
-  Raises:
-    RunError: it has logits for another number of classes.
-  """
-  if found.fixed_way and way != found.network.outputs:
-    raise errors.RunError(
-        f"the support has {way} classes and this model ({found.learner.name})"
-        f" has {found.network.outputs} outputs: give {found.network.outputs}"
-        " classes, or take a model of protonet or ridge, which take any number"
-    )
-  if found.fine_tuning is not None:
-    return naming.make_fine_tuning(
-        _network(found, way, start, make), found.fine_tuning
-    )
-  return _trained(found, start, way, make)
-
-
-def _trained(
-    found: folder_lib.Description,
-    start: Weights | None,
-    way: int,
-    make: Callable[..., models.Model] | None,
-) -> learners.Learner:
-  """Make the learner of the run; its `init` returns the trained parameters."""
-  network = _network(found, found.network.outputs, start, make)
-  return naming.make_learner(found.learner, network, way=way)
 
 
 def _network(

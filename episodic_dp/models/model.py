@@ -302,6 +302,7 @@ def from_flax(
       Flax's own error is raised if the module needs random numbers.
   """
 
+  @jax.jit  # Compiled, since eager initialisation of a network takes seconds.
   def init(key):
     return module.init(key, jnp.zeros((1, *input_shape)))
 
