@@ -4,11 +4,15 @@ from collections.abc import Sequence
 import dataclasses
 import itertools
 import os
+import posixpath
 import re
 import shlex
 
+from episodic_dp.output import quoting
+
 REQUEUE = 75  # The exit status of a run that the same command resumes.
 MOST_DEVICES = 8  # As `episodic_dp.backends` uses on a CPU.
+_TRAIN = ("train", "pvi")  # Commands that resume, and have a secret key.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,19 +52,17 @@ def of_command(command: Sequence[str], sweeps: Sequence[str]) -> Job:
     sweeps: "config.mechanism.noise_multiplier=1,2,4"; several give the product.
 
   Raises:
-    ValueError: there is no command or no --workdir, or a sweep has no values.
+    ValueError: there is no command or no --workdir, or a sweep has no values or
+      equal ones.
   """
-  workdirs = [
-      argument.partition("=")[2]
-      for argument in command if argument.startswith("--workdir=")
-  ]
-  if not workdirs:
+  workdir = _value(command, "workdir")
+  if not workdir:
     raise ValueError(
         "expected a command with --workdir=DIR behind a lone --, such as"
         " -- train --config=glyphs --workdir=runs/mine"
     )
   given = tuple(command)
-  if command[0] in ("train", "pvi") and "--resume" not in str(command):
+  if command[0] in _TRAIN and "--resume" not in str(command):
     given = (*given, "--resume=auto")
   fields = [_field(text) for text in sweeps]
   runs = []
@@ -74,14 +76,52 @@ def of_command(command: Sequence[str], sweeps: Sequence[str]) -> Job:
     )
     flags = [f"--{field}={value}" for field, value in chosen.items()]
     if name:  # The last of two flags counts.
-      flags.append(f"--workdir={workdirs[-1].rstrip('/')}/{name}")
+      flags.append(f"--workdir={workdir.rstrip('/')}/{name}")
     runs.append(Run(name=name, command=(*given, *flags)))
-  base = os.path.basename(workdirs[-1].rstrip("/")).lower()
+  if len({run.name for run in runs}) < len(runs):
+    raise ValueError(
+        f"--sweep={' --sweep='.join(sweeps)}: expected different values of"
+        " different fields, because each run has a folder of its own"
+    )
+  base = os.path.basename(workdir.rstrip("/")).lower()
   return Job(
-      name=re.sub(r"[^a-z0-9]+", "-", f"run-{base}").strip("-")[:50],
+      # A DNS label, with room for the numbers of a run and of a pod.
+      name=re.sub(r"[^a-z0-9]+", "-", f"run-{base}")[:50].strip("-"),
       runs=tuple(runs),
-      workdir=workdirs[-1],
+      workdir=workdir,
   )
+
+
+def check_volume(job: Job, mount: str) -> None:
+  """Refuse files of a run that would be lost with its container.
+
+  Args:
+    job: the job.
+    mount: the only folder of the container that is kept.
+
+  Raises:
+    ValueError: the work directory or the secret key is elsewhere.
+  """
+  for run in job.runs:
+    workdir, key = (
+        _value(run.command, flag) for flag in ("workdir", "key_file")
+    )
+    kept = [workdir, key or workdir]
+    if "://" in workdir:
+      kept = [key] if run.command[0] in _TRAIN else []
+    paths = [f"{posixpath.normpath(path)}/" for path in kept]
+    if not all(path.startswith(f"{mount}/") for path in paths):
+      raise ValueError(
+          f"--workdir={workdir}: expected a folder below {mount}, since nothing"
+          " else is kept when the container ends; a run in a bucket needs its"
+          f" secret key there, as in --key_file={mount}/NAME"
+      )
+
+
+def _value(command: Sequence[str], flag: str) -> str:
+  """Return the last value of a flag, which counts; "" without any."""
+  given = [word for word in command if word.startswith(f"--{flag}=")]
+  return given[-1].partition("=")[2] if given else ""
 
 
 def _field(text: str) -> tuple[str, list[str]]:
@@ -96,9 +136,24 @@ def _field(text: str) -> tuple[str, list[str]]:
   return name, choices
 
 
+def checked(word: str) -> str:
+  """Return a word, which is one line without invisible characters.
+
+  Raises:
+    ValueError: it is not: behind a line break, a script would run it.
+  """
+  shown = quoting.printable(word)
+  if shown != word:
+    raise ValueError(
+        f"{shown}: expected a word without control characters, such as line"
+        " breaks: type it without them"
+    )
+  return word
+
+
 def quoted(word: str) -> str:
   """Quote a word for a shell; also words with a comma, for shellcheck."""
-  found = shlex.quote(word)
+  found = shlex.quote(checked(word))
   return f"'{word}'" if found == word and "," in word else found
 
 

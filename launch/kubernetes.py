@@ -20,7 +20,12 @@ _Manifest = dict[str, Any]
 
 
 def render(job: job_lib.Job, values: Any) -> str:
-  """Return the manifests as YAML, for `kubectl create`."""
+  """Return the manifests as YAML, for `kubectl create`.
+
+  Raises:
+    ValueError: a file of a run would be lost with its pod.
+  """
+  job_lib.check_volume(job, MOUNT)
   documents: list[_Manifest] = []
   for number, run in enumerate(job.runs):
     name = job.name if len(job.runs) == 1 else f"{job.name}-{number}"
@@ -87,7 +92,9 @@ def _job_spec(name: str, run: job_lib.Run, values: Any) -> _Manifest:
 def _pod_spec(name: str, run: job_lib.Run, values: Any) -> _Manifest:
   gpus = {"nvidia.com/gpu": values.gpus} if values.gpus else {}
   held = {"memory": values.memory, **gpus}
-  arguments, environment = list(run.command), []
+  # Kubernetes reads $(NAME) as a variable, and $$ as one dollar.
+  arguments = [word.replace("$", "$$") for word in run.command]
+  environment = []
   if values.processes > 1:
     arguments += [
         f"--coordinator={name}-0.{name}:{_PORT}",

@@ -126,10 +126,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(__doc__, values.get_help(), sep="\n")
     return 0
   try:
+    for word in argv:
+      job_lib.checked(word)
     rest = app.parse_flags(argv[:end], values)[1:]
     for name in _NEEDED.get(values.target, ()):
-      if not values[name].value:
-        raise ValueError(f"--target={values.target}: expected --{name}")
+      # A name that begins with a hyphen would be an option of a program.
+      if (values[name].value or "-").startswith("-"):
+        raise ValueError(f"--target={values.target}: expected --{name}=NAME")
     if rest:
       raise ValueError(f"{rest[0]}: expected the command behind a lone --")
     job = job_lib.of_command(argv[end + 1 :], values.sweep)

@@ -5,6 +5,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,16 @@ _NOTICE = 120  # Seconds before the end of --time at which a run is stopped.
 
 
 def render(job: job_lib.Job, values: Any) -> str:
-  """Return the batch script."""
+  """Return the batch script.
+
+  Raises:
+    ValueError: the processes do not fit the nodes.
+  """
+  if values.processes % values.nodes:
+    raise ValueError(
+        f"--processes={values.processes}: expected a multiple of"
+        f" --nodes={values.nodes}"
+    )
   several = len(job.runs) > 1
   log = "slurm-%A_%a.log" if several else "slurm-%j.log"
   options = [
@@ -31,11 +41,11 @@ def render(job: job_lib.Job, values: Any) -> str:
       "--requeue",
       f"--signal=USR1@{_NOTICE}",
       "--open-mode=append",
-      f"--output={os.path.abspath(job.workdir)}/{log}",
+      f"--output={os.path.abspath(job.workdir).replace('%', '%%')}/{log}",
       *values.sbatch,
   ]
   lines = ["#!/bin/bash"]
-  lines += [f"#SBATCH {job_lib.quoted(option)}" for option in options]
+  lines += [_directive(option) for option in options]
   lines += ["set -u", f"python={job_lib.quoted(sys.executable)}"]
   if several:
     lines.append('case "$SLURM_ARRAY_TASK_ID" in')
@@ -52,21 +62,22 @@ def render(job: job_lib.Job, values: Any) -> str:
   return "\n".join([*lines, "", _BODY.read_text(encoding="utf-8")])
 
 
+def _directive(option: str) -> str:
+  """Quote an option as sbatch reads it, where a backslash always escapes."""
+  escaped = re.sub(r'(["\\])', r"\\\1", job_lib.checked(option))
+  return f'#SBATCH "{escaped}"'
+
+
 def launch(job: job_lib.Job, values: Any) -> int:
   """Submit the script.
 
   Raises:
     ValueError: there is no sbatch, or processes do not fit the nodes.
   """
-  if values.processes % values.nodes:
-    raise ValueError(
-        f"--processes={values.processes}: expected a multiple of"
-        f" --nodes={values.nodes}"
-    )
+  script = render(job, values)
   if shutil.which("sbatch") is None:
     raise ValueError("--target=slurm: expected sbatch on this machine")
   os.makedirs(job.workdir, exist_ok=True)  # The log is in it.
-  script = render(job, values)
   return subprocess.run(
       ["sbatch"], input=script, text=True, check=False
   ).returncode

@@ -17,7 +17,12 @@ _VERSION = "tpu-ubuntu2204-base"
 
 
 def render(job: job_lib.Job, values: Any) -> str:
-  """Return the script, which runs on this machine."""
+  """Return the script, which runs on this machine.
+
+  Raises:
+    ValueError: a file of a run would be lost with its container.
+  """
+  job_lib.check_volume(job, "/runs")
   made = []
   if values.accelerator_type:
     made = [

@@ -21,8 +21,12 @@ prepare() {
       ;;
     *) create || return ;;
   esac
-  on_workers "sudo gcloud auth configure-docker $registry --quiet &&
-    sudo docker pull --quiet $image &&
+  # What a shell of the workers reads is quoted once more.
+  local host name
+  host="$(printf '%q' "$registry")"
+  name="$(printf '%q' "$image")"
+  on_workers "sudo gcloud auth configure-docker $host --quiet &&
+    sudo docker pull --quiet $name &&
     sudo install -d -o 1000 /var/lib/episodic-dp"
 }
 
@@ -37,14 +41,13 @@ create() {
 # Trains one run to its end: with the same command again after status 75, after
 # a lost connection or machine, and where a process was killed.
 train() {
-  local attempt=0 arguments status
-  # Quoted once more, for the shell of the workers.
-  arguments="$(printf '%q ' "$@" --coordinator=auto)"
+  local attempt=0 words status
+  words="$(printf '%q ' "$image" "$@" --coordinator=auto)"
   while true; do
     # A container that outlived its connection holds the devices and the run.
     on_workers "sudo docker stop --time 120 episodic-dp >/dev/null 2>&1
       sudo docker run --rm --name episodic-dp --privileged --net host \
-        --volume /var/lib/episodic-dp:/runs $image $arguments"
+        --volume /var/lib/episodic-dp:/runs $words"
     status=$?
     case "$status" in
       0) return 0 ;;

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import re
 import shlex
 import subprocess
 
@@ -19,7 +20,7 @@ POD = ("--target=tpu", "--tpu=pod", "--zone=us-east5-a", "--image=host/a:tpu")
 CLAIM = ("--target=kubernetes", "--image=host/name:cuda", "--claim=runs")
 
 
-def dry_run(*own, workdir="runs/mine"):
+def dry_run(*own, workdir="/runs/mine"):
   printed = io.StringIO()
   with contextlib.redirect_stdout(printed):
     status = launch.main([
@@ -137,7 +138,7 @@ def test_runs_of_a_sweep_are_jobs_of_their_own():
   jobs = list(yaml.safe_load_all(dry_run(*CLAIM, *SWEEP)))
   assert len({job["metadata"]["name"] for job in jobs}) == len(jobs) == 4
   first = jobs[0]["spec"]["template"]["spec"]["containers"][0]["args"]
-  assert "--workdir=runs/mine/noise_multiplier=1,key=0" in first
+  assert "--workdir=/runs/mine/noise_multiplier=1,key=0" in first
   assert not any("--coordinator" in argument for argument in first)
 
 
@@ -151,6 +152,31 @@ def test_runs_of_a_sweep_are_jobs_of_their_own():
         (("--target=local", "--sweep=steps=1", "--", "train", "--workdir=a"),
          "--sweep=steps=1"),
         (("--target=local", "train", "--workdir=a"), "workdir"),
+        (("--target=local", "--", "train", "--workdir="), "--workdir=DIR"),
+        *(
+            (("--dry_run", *own, "--", "train", *rest), words)
+            for own, rest, words in (
+                (("--target=local", "--sweep=config.seed=0,0"),
+                 ("--workdir=a",), "different values"),
+                (("--target=local", *("--sweep=config.seed=0,1",) * 2),
+                 ("--workdir=a",), "different values"),
+                (("--target=slurm", "--processes=3", "--nodes=2"),
+                 ("--workdir=a",), "a multiple of --nodes=2"),
+                *(
+                    (target, rest, "below /runs")
+                    for target in (POD, CLAIM)
+                    for rest in (
+                        ("--workdir=runs/a",), ("--workdir=/runsa",),
+                        ("--workdir=/runs/../a",), ("--workdir=gs://b/a",),
+                        ("--workdir=/runs/a", "--key_file=/a"),
+                    )
+                ),
+                ((*POD, "--tpu=--ssh-flag=-oProxyCommand=touch F"),
+                 ("--workdir=/runs/a",), "expected --tpu"),
+                ((*POD, "--image=--volume=/:/host"),
+                 ("--workdir=/runs/a",), "expected --image"),
+            )
+        ),
     ],
 )
 def test_what_is_missing_is_named_before_anything_starts(
@@ -162,6 +188,132 @@ def test_what_is_missing_is_named_before_anything_starts(
     status = e.code
   assert status == 1
   assert numbered in capsys.readouterr().err
+
+
+def test_a_bucket_with_a_key_on_the_volume_is_launched():
+  for target in (POD, CLAIM):
+    dry_run(*target, "--", "train", "--key_file=/runs/key", workdir="gs://b/a")
+
+
+@pytest.mark.parametrize("base", ["a" * 300, "." * 9, "a" * 45 + "-----b", "é"])
+def test_names_in_a_cluster_are_dns_labels(base):
+  many = "--sweep=config.seed=" + ",".join(map(str, range(12)))
+  objects = yaml.safe_load_all(
+      dry_run(*CLAIM, many, "--processes=2", workdir=f"/runs/{base}")
+  )
+  for found in objects:
+    # A pod's name has its number too.
+    name = found["metadata"]["name"] + "-99"
+    assert len(name) <= 63 and re.fullmatch("[a-z0-9]+(-[a-z0-9]+)*", name)
+
+
+# What each program would run, as a shell of a worker or a node does.
+_RECORD = """#!/bin/bash
+printf '%s\\0' "$@" >> words
+"""
+_FAKES = {
+    "sbatch": "tee job | SLURM_ARRAY_TASK_ID=1 bash",
+    "srun": 'shift; exec "$@"',
+    "kubectl": "cat > manifests",
+    "gcloud": """
+for word; do
+  printf '%s\\0' "$word" >> words
+  case "$word" in --command=*) exec bash -c "${word#--command=}" ;; esac
+done
+echo READY""",
+}
+HOSTILE = (
+    "$(touch F)", "`touch F`", "; touch F;", "'; touch F; '", '"; touch F; "',
+    "\\\\'; touch F #", "& touch F", "$$(touch F)$(HOME)", "%j ${HOME} *",
+    "a\\", "é ü",
+)
+PLACES = {
+    "local": (),
+    "slurm": ("time=", "sbatch=--comment="),
+    "tpu": ("tpu=x", "zone=", "image=h", "accelerator_type="),
+    "kubernetes": ("image=h", "claim=", "memory="),
+}
+
+
+@pytest.fixture
+def fakes(tmp_path, monkeypatch):
+  """Put programs that record their words before those of this machine."""
+  programs = tmp_path / "programs"
+  programs.mkdir()
+  bodies = dict.fromkeys(("sudo", "python"), "") | _FAKES
+  for name, body in bodies.items():
+    path = programs / name
+    path.write_text("#!/bin/bash\n" + body if body else _RECORD)
+    path.chmod(0o700)
+  monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+  monkeypatch.setattr("sys.executable", str(programs / "python"))
+  monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("target", PLACES)
+@pytest.mark.parametrize("word", HOSTILE)
+def test_nothing_of_a_name_is_run(fakes, tmp_path, target, word):
+  own = [f"--{place}{word}" for place in PLACES[target]]
+  runs = tmp_path if target in ("local", "slurm") else "/runs"
+  status = launch.main([
+      "launch.py", f"--target={target}", *own, f"--sweep=config.y=1,{word}",
+      "--", "train", f"--config={word}", f"--config.x={word}",
+      f"--workdir={runs}/{word}",
+  ])
+  assert status == 0 and not (tmp_path / "F").exists()
+  expected = [
+      "train", f"--config={word}", f"--config.x={word}",
+      f"--workdir={runs}/{word}", "--resume=auto", f"--config.y={word}",
+      f"--workdir={runs}/{word}/y={word}",
+  ]
+  if target == "kubernetes":
+    *_, job = yaml.safe_load_all((tmp_path / "manifests").read_text())
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    found = [
+        re.sub(r"\$\$|\$\(\w+\)", lambda m: {"$$": "$"}.get(m[0], "?"), word)
+        for word in container["args"]
+    ]
+    assert container["image"] == f"h{word}"
+  else:
+    found = (tmp_path / "words").read_text().split("\0")
+  at = len(found) - found[::-1].index("train") - 1
+  assert found[at : at + len(expected)] == expected
+  if target == "tpu":
+    assert f"h{word}" == found[at - 1] and f"--zone={word}" in found
+  if target == "slurm":
+    options = directives((tmp_path / "job").read_text())
+    assert options["comment"] == word and options["time"] == word
+    escaped = str(tmp_path / word).replace("%", "%%")
+    assert options["output"] == f"{escaped}/slurm-%A_%a.log"
+
+
+@pytest.mark.parametrize("target", PLACES)
+@pytest.mark.parametrize("character", ["\n", "\r", "\x1b", "\x85", "\u2028"])
+def test_control_characters_are_refused_everywhere(
+    fakes, tmp_path, target, character, capsys
+):
+  word = f"a{character}touch F"
+  places = ("sweep=config.y=1,", "config.x=", "config=", "workdir=/runs/")
+  for bad in (*PLACES[target], *places):
+    values = {place: "a" for place in PLACES[target]} | {bad: word}
+    own = [f"--{place}{value}" for place, value in values.items()]
+    hidden = [own.pop()] if bad in places[1:] else []
+    with pytest.raises(SystemExit, match="1"):
+      launch.main([
+          "launch.py", f"--target={target}", *own, "--", "train",
+          "--workdir=/runs/a", *hidden,
+      ])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "control characters" in line
+  assert not (tmp_path / "F").exists() and not (tmp_path / "words").exists()
+
+
+def test_a_folder_with_a_line_break_is_refused(fakes, tmp_path, monkeypatch):
+  folder = tmp_path / "a\ntouch F"
+  folder.mkdir()
+  monkeypatch.chdir(folder)
+  with pytest.raises(SystemExit, match="1"):
+    dry_run("--target=slurm", workdir="runs")
 
 
 # Says a state, or ends a run with a status, each the next of a file's lines.
