@@ -43,6 +43,30 @@ class MeanField(NamedTuple):
     return MeanField(jax.tree.map(jnp.multiply, precision, self.mean),
                      precision)
 
+  def denoised(
+      self, prior: "MeanField", variance: jax.Array | float
+  ) -> "MeanField":
+    """Return the posterior, given a prior times factors with noise.
+
+    Let l and P be the sums of the factors' linear parts and precisions. As a
+    likelihood they say that l is N(P theta, P). If noise was added to l, it is
+    N(P theta, P + variance): a factor with linear part P l / (P + variance) and
+    precision P^2 / (P + variance). A P that noise made negative counts as 0. So
+    noise widens the posterior, and cannot move its mean far: from a prior of
+    mean 0 at most |l| / (2 sqrt(variance)) of the prior's standard deviations.
+
+    Args:
+      prior: the prior.
+      variance: variance of the noise in each number; 0 keeps the linear part.
+    """
+    made = quotient(self, prior)
+    kept = jax.tree.map(lambda p: jnp.maximum(p, 0), made.precision)
+    gain = jax.tree.map(lambda p: _gain(p, variance), kept)
+    moved = MeanField(
+        *(jax.tree.map(jnp.multiply, gain, part) for part in (made[0], kept))
+    )
+    return product(prior, moved)
+
 
 class Full(NamedTuple):
   """Dependent coordinates.
@@ -75,6 +99,24 @@ class Full(NamedTuple):
     kept = (vectors * jnp.maximum(values, 0)) @ vectors.T
     precision = floor.precision + kept
     return Full(precision @ jnp.linalg.solve(own, self.linear), precision)
+
+  def denoised(self, prior: "Full", variance: jax.Array | float) -> "Full":
+    """Return the posterior; see `MeanField.denoised`, with P a matrix."""
+    own = (self.precision + self.precision.T) / 2 - prior.precision
+    values, vectors = jnp.linalg.eigh(own)
+    kept = jnp.maximum(values, 0)
+    gain = _gain(kept, variance)
+    moved = vectors.T @ (self.linear - prior.linear)
+    return Full(
+        prior.linear + vectors @ (gain * moved),
+        prior.precision + (vectors * (gain * kept)) @ vectors.T,
+    )
+
+
+def _gain(precision: jax.Array, variance: jax.Array | float) -> jax.Array:
+  """Return the share of factors that noise leaves: 1 without any."""
+  noisy = jnp.asarray(variance) > 0
+  return jnp.where(noisy, precision / (precision + variance), 1.0)
 
 
 Natural = MeanField | Full

@@ -26,7 +26,9 @@ Formal guarantees
 -----------------
 A round of `make_client_level_round` samples clients (Poisson, or all of them).
 Each sampled client sends the change of its factor's natural parameters, clipped
-to C. The server receives only the sum of these changes plus N(0, (z C)^2 I).
+to C. The server receives only the sum of these changes plus N(0, (z C)^2 I),
+and adds it to the sums of all rounds. The posterior is a function of that total
+and of the variance of its noise, which is public (`gaussian`, `denoised`).
 `accounting` accounts for this at the level of the clients, given the same
 `Release`. A client stores its own factor, which depends on its data and on the
 rounds in which it was sampled; docs/pvi.md proves that this costs nothing more.
@@ -222,7 +224,9 @@ class ClientLevelState(NamedTuple):
 
   Attributes:
     prior: p.
-    posterior: q, natural parameters: the only part that is released.
+    total: the prior times all noised sums, natural parameters: the only part
+      that is released.
+    variance: floating scalar, of the noise in each number of `total`.
     factors: t_m with a first axis of clients. Each is private and stored by its
       client; in a simulation, here.
     clients: the clients' other states, with a first axis; private.
@@ -230,10 +234,16 @@ class ClientLevelState(NamedTuple):
   """
 
   prior: Any
-  posterior: Any
+  total: Any
+  variance: jax.Array
   factors: Any
   clients: Any
   step: jax.Array
+
+  @property
+  def posterior(self) -> Any:
+    """Return q, at least as certain as the prior, a function of `total`."""
+    return self.total.denoised(self.prior, self.variance)
 
 
 def begin_client_level(
@@ -248,7 +258,7 @@ def begin_client_level(
   """
   factors = begin(prior, count).factors
   return ClientLevelState(
-      prior, prior, factors, clients, jnp.zeros((), jnp.int32)
+      prior, prior, jnp.zeros(()), factors, clients, jnp.zeros((), jnp.int32)
   )
 
 
@@ -321,7 +331,8 @@ def make_client_level_round(
   def one(
       state: ClientLevelState, takes_part: Any, client: Any, factor: Any
   ) -> tuple[Any, Any]:
-    cavity = gaussian.quotient(state.posterior, factor).above(state.prior)
+    others = gaussian.quotient(state.total, factor)
+    cavity = others.denoised(state.prior, state.variance)
     moved, local = visit(client, state.posterior, cavity)
     new = new_factor(local, cavity, factor, damping)
     change = gaussian.quotient(new, factor)
@@ -348,11 +359,12 @@ def make_client_level_round(
         keys.step_key(key, keys.NOISE, state.step),
         clipping.sum_units(changes), noise_scale,
     )
-    posterior = gaussian.product(state.posterior, noised)
     return ClientLevelState(
         state.prior,
-        # Noise may reduce certainty, but not below that of the prior.
-        posterior.above(state.prior),
+        # Not the posterior: a total that is changed after each round would
+        # keep the bias of each change.
+        gaussian.product(state.total, noised),
+        state.variance + noise_scale**2,
         gaussian.product(state.factors, changes),
         clients,
         state.step + 1,

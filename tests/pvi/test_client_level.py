@@ -96,26 +96,53 @@ def test_noise_takes_no_certainty_of_the_prior(begun):
     gap = state.posterior.precision - state.prior.precision
     assert np.linalg.eigvalsh(gap).min() > -1e-4
   made = servers.Posterior(state.prior, state.factors).natural
-  noise = gaussian.quotient(state.posterior, made)
+  noise = gaussian.quotient(state.total, made)
   assert np.abs(problems.flat(noise)).max() > 0.1
 
 
+@pytest.mark.parametrize("z", [3.0, 10.0, 30.0])
+def test_means_are_sane_and_as_certain_as_they_say(z):
+  """Precisions become small or negative in these rounds by noise alone."""
+  rng = np.random.default_rng(0)
+  x = rng.normal(size=(CLIENTS, 8, 1)).astype(np.float32)
+  y = (0.9 * x[..., 0] + 0.5 * rng.normal(size=(CLIENTS, 8))).astype(np.float32)
+  examples = likelihoods.Examples(x, y, np.ones((CLIENTS, 8), np.float32))
+  model = likelihoods.LinearRegression(1, noise=0.5)
+  begun = servers.begin_client_level(model.prior(1.0), examples, CLIENTS)
+  step = servers.make_client_level_round(
+      model.visit, _release(plan.All(), 2.0, z)
+  )
+
+  def run(key):
+    return jax.lax.scan(
+        lambda state, _: (step(key, state, EVERYONE), None), begun, length=20
+    )[0]
+
+  keys = jax.vmap(lambda n: jax.random.fold_in(KEY, n))(jnp.arange(300))
+  state = jax.jit(jax.vmap(run))(keys)
+  q = jax.vmap(lambda s: s.posterior)(state)
+  low = np.mean(state.total.precision[:, 0, 0] < 10)
+  assert low > 0.1 or z == 3.0  # Of 90 without noise.
+  mean, variance = q.linear / q.precision[:, 0], 1 / q.precision[:, 0]
+  assert np.abs(mean).max() < 5
+  # The prior's mean, 0, is as near as all of its deviation.
+  assert np.mean((mean - 0.9) ** 2) < 0.9**2 * 1.2
+  assert np.mean(np.abs(mean - 0.9) < 1.645 * np.sqrt(variance)) > 0.75
+
+
 def test_the_noise_has_the_spread_that_is_accounted_for(begun):
-  """Measure the linear part: no projection touches it at first order."""
   clip_norm, z = 2.0, 3.0
   nobody = jnp.zeros(CLIENTS, bool)
-  # A prior so certain that noise is never projected away.
-  prior = gaussian.Full(jnp.zeros(3), 1e4 * jnp.eye(3))
-  state = servers.begin_client_level(prior, begun.clients, CLIENTS)
   step = servers.make_client_level_round(
       MODEL.visit, _release(None, clip_norm, z)
   )
   drawn = jax.vmap(
-      lambda n: step(jax.random.fold_in(KEY, n), state, nobody).posterior.mean
+      lambda n: step(jax.random.fold_in(KEY, n), begun, nobody)
   )(jnp.arange(2000))
-  # The mean is linear over precision, up to a share of 6 / 1e4.
-  spread = np.std(np.asarray(drawn) * 1e4)
-  np.testing.assert_allclose(spread, clip_norm * z, rtol=0.05)
+  for found, start in zip(drawn.total, begun.total):
+    spread = np.std(found - start, axis=0)
+    np.testing.assert_allclose(spread, clip_norm * z, rtol=0.1)
+  np.testing.assert_allclose(drawn.variance, (clip_norm * z) ** 2)
 
 
 def test_rounds_draw_clients_at_their_rate(begun):

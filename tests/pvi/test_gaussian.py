@@ -52,3 +52,25 @@ def test_an_invalid_precision_is_raised_and_the_mean_kept(family):
   # What is valid stays as it is.
   more = gaussian.product(q, floor)
   problems.check_close(more.above(floor), more)
+
+
+@pytest.mark.parametrize("variance", [0.0, 3.0])
+def test_noise_is_accounted_for_as_bayes_rule_does(variance):
+  """The linear part l of factors is N(P theta, P + variance)."""
+  prior, factors = _full(6), _full(7)
+  found = gaussian.product(prior, factors).denoised(prior, variance)
+  of_l = np.linalg.inv(factors.precision + variance * np.eye(3))
+  expected = gaussian.Full(
+      prior.linear + factors.precision @ of_l @ factors.linear,
+      prior.precision + factors.precision @ of_l @ factors.precision,
+  )
+  problems.check_close(found, expected)
+  # Independent coordinates are a diagonal matrix; one of them is negative.
+  rng = np.random.default_rng(8)
+  mean, diagonal = rng.normal(size=(2, 3)), np.asarray([2.0, 0.7, -0.3])
+  total = gaussian.MeanField(mean[0], 1 + diagonal)
+  own = gaussian.MeanField(mean[1], np.ones(3))
+  full = [gaussian.Full(q.linear, np.diag(q.precision)) for q in (total, own)]
+  found, same = total.denoised(own, variance), full[0].denoised(full[1], variance)
+  problems.check_close(gaussian.Full(found[0], np.diag(found[1])), same)
+  assert found.precision[2] == 1
