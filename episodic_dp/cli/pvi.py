@@ -9,14 +9,23 @@ Every client has a separate guarantee, and stops before it would exceed
 --config.target_epsilon. The joint release has the largest of these epsilons,
 since no row has two clients.
 
+--config.unit=client protects whole clients. A round samples clients
+(--config.server.share), and only the noised sum of their clipped changes
+leaves them. There is one guarantee, of all rounds.
+
+--epsilon=2 computes the noise with which all rounds together spend epsilon 2 at
+--delta, for every client or for all, and learns with it.
+
 The same command resumes a stopped run from its last checkpoint and ends with
 the same posterior bit for bit. If an input of the visits has changed, the
 command refuses to resume. --resume=fork then resumes under a fresh key, and
 charges again the rounds that may have been released since the checkpoint.
 
-The folder holds config.json, metrics.jsonl, guarantees.json, guarantees/ (a
-privacy statement of each client for episodic-dp verify), checkpoints/ and
-private/. The secret key is in private/: let nobody read it.
+The folder holds config.json, metrics.jsonl, posterior.json (means and
+variances), guarantees.json, guarantees/ (a privacy statement of each client for
+episodic-dp verify), checkpoints/ and private/. The secret key is in private/,
+and with --config.unit=client so are the checkpoints, which hold what clients
+remember: let nobody read it.
 """
 
 import sys
@@ -42,6 +51,12 @@ def define_flags() -> None:
   )
   shared_flags.define_data(download=False)
   shared_flags.define_resume()
+  flags.DEFINE_float(
+      "epsilon",
+      None,
+      "Spend this epsilon over all rounds: sets"
+      " --config.visit.noise_multiplier and --config.target_epsilon.",
+  )
 
 
 def main(values: flags.FlagValues) -> None:
@@ -53,6 +68,15 @@ def main(values: flags.FlagValues) -> None:
   config = config_lib.parse(source)
   with phases.phase("reading the data", at_once=True):
     rows = config_lib.load(config, values.data_dir)
+  if values.epsilon is not None:
+    with phases.phase("computing the noise"):
+      config = config_lib.spend(config, rows, values.epsilon)
+    print(
+        f"all {config.rounds} rounds spend epsilon {values.epsilon:g} with"
+        f" --config.visit.noise_multiplier={config.visit.noise_multiplier}",
+        file=sys.stderr, flush=True,
+    )
+  with phases.phase("describing the run"):
     spec = config_lib.build(config, rows)
   result = program.run(
       spec, values.workdir, resume=values.resume, key_file=values.key_file

@@ -12,6 +12,7 @@ import numpy as np
 import optax
 
 from episodic_dp import _validate
+from episodic_dp import accounting
 from episodic_dp import plain
 from episodic_dp import plan as plan_lib
 from episodic_dp import pvi
@@ -58,10 +59,13 @@ class Server:
   Attributes:
     order: order of the visits.
     damping: share of a factor's change that is applied, above 0, at most 1.
+    share: share of the clients that a round with unit="client" samples
+      (Poisson); 1 for all.
   """
 
   order: Literal["synchronous", "sequential", "asynchronous"] = "synchronous"
   damping: float = 0.1
+  share: plain.Positive = 1.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,9 +74,11 @@ class Visit:
 
   Attributes:
     local_steps: number of steps in a visit.
-    batch_share: expected share of the client's rows in a batch.
+    batch_share: expected share of the client's rows in a batch; with
+      unit="client" a step takes all rows.
     least_batch: smallest expected number of rows in a batch.
-    clip_norm: largest norm of the gradient of a row.
+    clip_norm: largest norm of the gradient of a row, or with unit="client" of
+      the change of a client's factor.
     noise_multiplier: standard deviation of the noise, divided by clip_norm.
     rate: learning rate of Adagrad for means; its state stays with the client.
     scale_rate: learning rate of Adagrad for standard deviations.
@@ -94,6 +100,8 @@ class Config:
   Attributes:
     table: rows and clients.
     model: likelihood and prior.
+    unit: privacy unit: "example" for one row, "client" for a client with all of
+      its rows.
     server: order of the updates.
     visit: steps of a client.
     rounds: number of rounds of visits.
@@ -102,7 +110,7 @@ class Config:
       fixed seed voids the guarantee for anyone who knows it.
     delta: δ of every client, above 0 and below 1; None for
       10^floor(log10(1 / rows)) with Adult, and at most a tenth of that with an
-      own table.
+      own table; with unit="client" at most 1 / (10 clients).
     target_epsilon: largest ε of every client; None for no limit.
     checkpoint_every: number of rounds between checkpoints.
     evaluate_every: number of rounds between evaluations.
@@ -110,6 +118,7 @@ class Config:
 
   table: Table = Table()
   model: Model = Model()
+  unit: Literal["example", "client"] = "example"
   server: Server = Server()
   visit: Visit = Visit()
   rounds: int = 100
@@ -216,24 +225,35 @@ def build(config: Config, rows: Rows) -> pvi.Spec:
   owners = pvi.make_clients(
       rows.train.inputs, rows.train.labels, rows.members
   )
+  if config.unit == federation.CLIENT:
+    releases: tuple[plan_lib.Release, ...] = (
+        federation.round_release(
+            len(owners), share=config.server.share, clip_norm=visit.clip_norm,
+            noise_multiplier=visit.noise_multiplier,
+        ),
+    )
+    deltas: tuple[float, ...] = (default_delta(Table(name="own_table"), len(owners)),)
+  else:
+    releases = tuple(
+        federation.release(
+            owner, batch_share=visit.batch_share,
+            least_batch=visit.least_batch, clip_norm=visit.clip_norm,
+            noise_multiplier=visit.noise_multiplier,
+        )
+        for owner in owners
+    )
+    deltas = tuple(
+        default_delta(config.table, len(owner.images)) for owner in owners
+    )
   return pvi.Spec(
+      unit=config.unit,
       learner=pvi.VariationalLearner(
           likelihood, likelihood.prior(config.model.prior_variance)
       ),
       optimizer=optimizer(visit.rate, visit.scale_rate),
       clients=owners,
-      releases=tuple(
-          federation.release(
-              owner, batch_share=visit.batch_share,
-              least_batch=visit.least_batch, clip_norm=visit.clip_norm,
-              noise_multiplier=visit.noise_multiplier,
-          )
-          for owner in owners
-      ),
-      deltas=tuple(
-          config.delta or default_delta(config.table, len(owner.images))
-          for owner in owners
-      ),
+      releases=releases,
+      deltas=tuple(config.delta or delta for delta in deltas),
       local_steps=visit.local_steps,
       target_epsilon=config.target_epsilon,
       damping=config.server.damping,
@@ -252,8 +272,38 @@ def build(config: Config, rows: Rows) -> pvi.Spec:
   )
 
 
+def spend(config: Config, rows: Rows, epsilon: float) -> Config:
+  """Set the least noise with which all rounds spend at most a target.
+
+  Args:
+    config: its noise and its own target are replaced.
+    rows: the rows, of which the numbers count.
+    epsilon: the largest epsilon of every client, above 0.
+
+  Raises:
+    PlanError: epsilon cannot be reached, or the clip norm is infinite.
+  """
+
+  def changed(noise: float, target: float | None) -> Config:
+    visit = dataclasses.replace(config.visit, noise_multiplier=noise)
+    return dataclasses.replace(config, visit=visit, target_epsilon=target)
+
+  _validate.positive("epsilon", epsilon)
+  spec = build(changed(1.0, None), rows)
+  found = [
+      accounting.calibrate(
+          release, steps=spec.rounds * spec.charged, epsilon=epsilon,
+          delta=delta, level=spec.unit,
+      ).noise_multiplier
+      for release, delta in dict.fromkeys(
+          zip(spec.releases, spec.deltas, strict=True)
+      )
+  ]
+  return changed(max(found), epsilon)
+
+
 def default_delta(table: Table, size: int) -> float:
-  """Return a client's delta: published for Adult, else up to 1 / (10 rows)."""
+  """Return a delta: published for Adult, else up to 1 / (10 size)."""
   rows = size if table.name == "adult" else 10 * size
   return 10.0 ** math.floor(-math.log10(rows))
 

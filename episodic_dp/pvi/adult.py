@@ -179,7 +179,7 @@ def _read(data_dir: str | os.PathLike | None, file: str) -> tables.Table:
     )
   lines = [
       [field.strip() for field in line.split(",")]
-      for line in found[0].read_text(encoding="utf-8").splitlines()
+      for line in tables.text_of(found[0]).splitlines()
   ]
   # The original test file starts with a remark; some copies have a header.
   body = [

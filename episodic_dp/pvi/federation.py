@@ -9,6 +9,9 @@ sums, of the released posteriors that it received and of public constants. So
 the guarantee that `accounting` gives for this number of steps of the client's
 `Release` holds for each of its examples, whatever the server and all other
 clients do. docs/pvi.md has the argument.
+
+With client-level privacy (`WholeClients`) a visit is not private, and only the
+noised sum of the clients' clipped changes leaves (`servers`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,6 +35,7 @@ from episodic_dp.data import dataset as dataset_lib
 from episodic_dp.plan import sampler_error
 from episodic_dp.private import checks
 from episodic_dp.private import step as step_lib
+from episodic_dp.pvi import gaussian
 from episodic_dp.pvi import likelihoods
 from episodic_dp.pvi import servers
 
@@ -39,6 +43,7 @@ from episodic_dp.pvi import servers
 # client fold in other numbers (`private.keys`).
 _CLIENTS = 64
 LEVEL = "example"  # The unit that local privacy protects.
+CLIENT = "client"  # That of client-level privacy.
 Client: TypeAlias = dataset_lib.ArrayDataset
 Server = Literal["synchronous", "sequential", "asynchronous"]
 SERVERS: tuple[Server, ...] = ("synchronous", "sequential", "asynchronous")
@@ -126,17 +131,42 @@ def release(
   )
 
 
+def round_release(
+    clients: int, *, share: float, clip_norm: float, noise_multiplier: float
+) -> plan_lib.Release:
+  """Describe a round of client-level privacy.
+
+  Args:
+    clients: M.
+    share: rate at which clients are sampled (Poisson); 1 takes all of them.
+    clip_norm: clip norm of a client's change of its factor.
+    noise_multiplier: z; 0 for no privacy.
+  """
+  stage = plan_lib.All() if share == 1 else plan_lib.Poisson(share)
+  return plan_lib.Release(
+      plan_lib.Hierarchy.regular((clients,), levels=(CLIENT,)),
+      plan_lib.SamplingPlan((stage,)),
+      plan_lib.Mechanism(
+          clip_unit=CLIENT, clip_norm=clip_norm,
+          noise_multiplier=noise_multiplier,
+      ),
+  )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Spec:
   """Everything that determines a run of `run`.
 
   Attributes:
+    unit: the privacy unit: "example", a row, or "client", a client with all of
+      its rows.
     learner: likelihood and prior.
     optimizer: an Optax transformation for the steps of a visit; its state stays
       with the client.
     clients: the examples of each client, from `make_clients`.
-    releases: sampling and mechanism of a local step of each client.
-    deltas: delta of each client's guarantee, above 0 and below 1.
+    releases: sampling and mechanism of a local step of each client, from
+      `release`; or the single one of a round, from `round_release`.
+    deltas: delta of the guarantee of each release, above 0 and below 1.
     local_steps: number of steps of a visit, at least 1.
     target_epsilon: the most that a client may spend; None for no limit.
     damping: damping of every factor's change, above 0 and at most 1.
@@ -153,8 +183,10 @@ class Spec:
   Raises:
     PlanError: on construction, a value is out of range, or the budget allows no
       visit of any client.
+    UnsoundPlanError: on construction, clients are the unit without rounds.
   """
 
+  unit: Literal["example", "client"] = "example"
   learner: likelihoods.VariationalLearner
   optimizer: optax.GradientTransformation
   clients: tuple[Client, ...]
@@ -182,36 +214,46 @@ class Spec:
           "a number above 0 and at most 1, such as"
           f" {1 / len(self.clients):.2g} for {len(self.clients)} clients",
       )
+    if self.unit == CLIENT and self.server != "synchronous":
+      raise plan_lib.UnsoundPlanError(
+          f"unit='client' with server={self.server!r}: the proof is for sums"
+          " over the clients of a round; use server='synchronous'"
+      )
     if not any(self.most_visits):
       one_visit = max(
-          self.guarantee(m, 1).epsilon for m in range(len(self.clients))
+          self.guarantee(m, 1).epsilon for m in range(len(self.releases))
       )
       raise plan_lib.PlanError(
           f"target_epsilon={self.target_epsilon:g} is exceeded in the first"
-          f" visit of {self.local_steps} steps of every client: raise"
+          f" visit of {self.charged} steps of every client: raise"
           " visit.noise_multiplier, take fewer visit.local_steps, or set"
           f" --config.target_epsilon={report.rounded_up(one_visit)}"
       )
 
+  @property
+  def charged(self) -> int:
+    """Return the releases of a visit: its steps, or 1 for a whole round."""
+    return 1 if self.unit == CLIENT else self.local_steps
+
   @functools.cached_property
   def most_visits(self) -> tuple[float, ...]:
-    """Return the most visits of each client; infinity without a limit."""
+    """Return the most visits by each release; infinity without a limit."""
     if self.target_epsilon is None:
-      return (math.inf,) * len(self.clients)
+      return (math.inf,) * len(self.releases)
     return tuple(
         _most_steps(
             release, target_epsilon=self.target_epsilon, delta=delta,
-            level=LEVEL,
+            level=self.unit,
         )
-        // self.local_steps
+        // self.charged
         for release, delta in zip(self.releases, self.deltas)
     )
 
-  def guarantee(self, client: int, visits: int) -> accounting.Guarantee:
-    """Return a client's guarantee after at least one visit."""
+  def guarantee(self, number: int, visits: int) -> accounting.Guarantee:
+    """Return the guarantee of a release after at least one visit."""
     return _guarantee(
-        self.releases[client], steps=visits * self.local_steps,
-        delta=self.deltas[client], level=LEVEL,
+        self.releases[number], steps=visits * self.charged,
+        delta=self.deltas[number], level=self.unit,
     ).of_run(seeded=self.private_seed is not None)
 
 
@@ -252,6 +294,10 @@ class Federation:
     )
     self._jitted = backends.jit(self._visits, static_argnums=0)
 
+  def start(self) -> servers.Posterior:
+    """Return the posterior before the first visit."""
+    return servers.begin(self._spec.learner.prior, self.clients)
+
   def begin(self, key: jax.Array) -> tuple[private.State, ...]:
     """Return the clients before their first visit: a state for each group.
 
@@ -278,8 +324,8 @@ class Federation:
 
   def visit(
       self,
-      posterior: servers.Posterior,
-      states: Sequence[private.State],
+      posterior: Any,
+      states: Any,
       clients: Sequence[int],
       sent: Any,
   ) -> tuple[servers.Posterior, tuple[private.State, ...]]:
@@ -301,9 +347,7 @@ class Federation:
         )
     return posterior, tuple(moved)
 
-  def lowered(
-      self, posterior: servers.Posterior, states: Sequence[private.State]
-  ) -> list[str]:
+  def lowered(self, posterior: Any, states: Any) -> list[str]:
     """Return the programs of visits of all clients as lowered for XLA."""
     sent = servers.everyone(posterior.natural, self.clients)
     return [
@@ -342,6 +386,129 @@ class Federation:
         jnp.asarray(group.members)[places], sent, self._spec.damping,
     )
     return posterior, servers.put(states, places, moved)
+
+
+class Memory(NamedTuple):
+  """What the clients of `WholeClients` remember; it is not released.
+
+  Attributes:
+    key: the run's secret key.
+    factors: t_m of all clients, with a first axis of length M.
+    optimizer: states of the clients' optimizers, with the same first axis.
+    step: int32 scalar, rounds done.
+  """
+
+  key: jax.Array
+  factors: Any
+  optimizer: optax.OptState
+  step: jax.Array
+
+
+class WholeClients:
+  """All clients as units of privacy; a `Federation` with one release.
+
+  Attributes:
+    clients: M.
+  """
+
+  def __init__(self, spec: Spec):
+    """Describe the round; compile nothing.
+
+    Raises:
+      UnsoundPlanError: no proof covers it.
+    """
+    (release,) = spec.releases
+    self._spec, self.clients = spec, len(spec.clients)
+    self._examples = _padded(spec.clients)
+    self._round = servers.make_client_level_round(
+        self._visit, release, damping=spec.damping
+    )
+
+  def start(self) -> servers.Released:
+    """See `Federation`."""
+    prior = self._spec.learner.prior
+    return servers.Released(prior, prior, jnp.zeros(()))
+
+  def begin(self, key: jax.Array) -> tuple[Memory]:
+    """See `Federation`."""
+    spec = self._spec
+    optimizer = spec.optimizer.init(spec.learner.init(key))
+    return (
+        Memory(
+            key,
+            servers.begin(spec.learner.prior, self.clients).factors,
+            servers.everyone(optimizer, self.clients),
+            jnp.zeros((), jnp.int32),
+        ),
+    )
+
+  def visit(
+      self, posterior: Any, states: Any, *unused: Any
+  ) -> tuple[servers.Released, tuple[Memory]]:
+    """Take a round."""
+    (memory,) = states
+    new = self._round(*self._arguments(posterior, memory))
+    memory = Memory(memory.key, new.factors, new.clients[1], new.step)
+    return servers.Released(new.prior, new.total, new.variance), (memory,)
+
+  def lowered(self, posterior: Any, states: Any) -> list[str]:
+    """Return the program of a round as lowered for XLA."""
+    arguments = self._arguments(posterior, *states)
+    return [self._round.lower(*arguments).as_text()]
+
+  def _arguments(
+      self, posterior: servers.Released, memory: Memory
+  ) -> tuple[jax.Array, servers.ClientLevelState, jax.Array]:
+    clients = self._examples, memory.optimizer
+    state = servers.ClientLevelState(
+        *posterior, memory.factors, clients, memory.step
+    )
+    return memory.key, state, jnp.ones(self.clients, bool)
+
+  def _visit(
+      self, client: Any, start: gaussian.MeanField, cavity: gaussian.MeanField
+  ) -> tuple[Any, gaussian.MeanField]:
+    """Ascend the local free energy of all examples of a client."""
+    examples, optimizer = client
+    spec = self._spec
+
+    def loss(params: likelihoods.Params) -> jax.Array:
+      q = likelihoods.to_gaussian(params)
+      each = spec.learner.likelihood.expected(
+          q, examples.inputs, examples.labels
+      )
+      energy = each @ examples.weight - gaussian.divergence(q, cavity)
+      return -energy / examples.weight.sum()
+
+    def step(carry: Any, _: None) -> tuple[Any, None]:
+      params, optimizer = carry
+      updates, optimizer = spec.optimizer.update(
+          jax.grad(loss)(params), optimizer, params
+      )
+      return (optax.apply_updates(params, updates), optimizer), None
+
+    (params, optimizer), _ = jax.lax.scan(
+        step, (likelihoods.to_params(start), optimizer),
+        length=spec.local_steps,
+    )
+    return (examples, optimizer), likelihoods.to_gaussian(params)
+
+
+def _padded(clients: Sequence[Client]) -> likelihoods.Examples:
+  """Return the examples of all clients along a first axis."""
+  most = max(len(client.images) for client in clients)
+
+  def stack(arrays: Sequence[np.ndarray]) -> jax.Array:
+    return jnp.stack([
+        jnp.pad(a, [(0, most - len(a))] + [(0, 0)] * (a.ndim - 1))
+        for a in arrays
+    ])
+
+  return likelihoods.Examples(
+      stack([client.images[:, 0, 0] for client in clients]),
+      stack([np.asarray(client.labels) for client in clients]),
+      stack([np.ones(len(client.images), np.float32) for client in clients]),
+  )
 
 
 def _group(

@@ -8,7 +8,8 @@ the client and the client's own step number.
 Formal guarantees: clients hold disjoint examples, so an example has the
 guarantee of its client, and all examples together have the largest of these
 (`worst`). This is parallel composition, although visits are adaptive
-(docs/pvi.md). It is for one example added to, or removed from, its client.
+(docs/pvi.md). It is for one example added to, or removed from, its client. With
+whole clients as the unit there is one guarantee, of all rounds.
 """
 
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from episodic_dp import accounting
 from episodic_dp import plan as plan_lib
@@ -34,6 +36,14 @@ from episodic_dp.training import resume
 
 STATEMENTS = "guarantees"
 SUMMARY = "guarantees.json"
+POSTERIOR = "posterior.json"
+_NEIGHBOURS = {
+    federation_lib.LEVEL: (
+        "add or remove one example of one client; clients hold disjoint"
+        " examples (parallel composition)"
+    ),
+    federation_lib.CLIENT: "add or remove one client with all of its examples",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,16 +51,18 @@ class Result:
   """The outcome of `run`.
 
   Attributes:
-    posterior: the prior and the clients' factors.
+    posterior: the prior and the clients' factors, or their noised sum; its
+      `natural` is the released Gaussian.
     rounds: rounds done in all, including earlier processes.
     stopped: "done", "budget" (no client may be visited again), or the name of a
       signal.
-    visits: number of visits of each client.
-    guarantees: guarantee of each client; None if it has released nothing.
+    visits: number of visits of each client, or one number of rounds.
+    guarantees: guarantee of each client, or the one of all rounds; None if
+      nothing was released.
     seconds: wall-clock seconds of this process inside `run`.
   """
 
-  posterior: servers.Posterior
+  posterior: servers.Posterior | servers.Released
   rounds: int
   stopped: str
   visits: tuple[int, ...]
@@ -82,8 +94,10 @@ def run(
 
   Args:
     spec: the run.
-    workdir: receives config.json, metrics.jsonl, guarantees.json, guarantees/
-      (a privacy statement for each client), checkpoints/ and private/.
+    workdir: receives config.json, metrics.jsonl, posterior.json (means and
+      variances), guarantees.json, guarantees/ (a privacy statement for each
+      client, or of all rounds), checkpoints/ and private/. With whole clients
+      as the unit the checkpoints are in private/, with the clients' factors.
     federation: compiled functions of an earlier run with the same clients,
       releases and visits; None compiles them.
     **options: "resume", "key_file", "deadline" and "callbacks" of
@@ -104,14 +118,14 @@ class Held(NamedTuple):
   """The state of a run.
 
   Attributes:
-    posterior: the server's posterior.
+    posterior: the server's posterior, released.
     states: states of the clients, by group.
     sent: the posterior that each client last received, with a first axis of
       clients.
   """
 
-  posterior: servers.Posterior
-  states: tuple[private.State, ...]
+  posterior: servers.Posterior | servers.Released
+  states: tuple[private.State, ...] | tuple[federation_lib.Memory]
   sent: Any
 
 
@@ -119,7 +133,6 @@ class Inference:
   """A `training.Program` of rounds."""
 
   unit = "round"
-  privacy_unit = "row"
   diagnostics = False
 
   def __init__(
@@ -128,15 +141,24 @@ class Inference:
       federation: federation_lib.Federation | None = None,
   ):
     self.spec = spec
-    self._federation = federation or federation_lib.Federation(spec)
+    self.remembers = spec.unit == federation_lib.CLIENT
+    self.privacy_unit = "client" if self.remembers else "row"
+    self._federation: (
+        federation_lib.Federation | federation_lib.WholeClients
+    )
+    if self.remembers:
+      self._federation = federation_lib.WholeClients(spec)
+    else:
+      self._federation = federation or federation_lib.Federation(spec)
     self.steps = spec.rounds
-    self._visits = [0] * len(spec.clients)
+    self._visits = [0] * len(spec.releases)
     self._done = 0
+    self._natural = spec.learner.prior
 
   def init(self) -> Held:
     """See `training.Program`."""
     clients = self._federation.clients
-    posterior = servers.begin(self.spec.learner.prior, clients)
+    posterior = self._federation.start()
     sent = servers.everyone(posterior.natural, clients)
     key = private.secret_key(bytes(8))  # Replaced by the run's key.
     return Held(posterior, self._federation.begin(key), sent)
@@ -169,10 +191,12 @@ class Inference:
       self, state: Held, params: Any, rest: Any, key: jax.Array
   ) -> Held:
     """See `training.Program`."""
+    begun: tuple[Any, ...] = self._federation.begin(key)
     states = tuple(
-        private.State(**(fields | {"key": new.key}))
-        for fields, new in zip(rest["clients"], self._federation.begin(key))
+        new._replace(**(fields | {"key": new.key}))
+        for fields, new in zip(rest["clients"], begun)
     )
+    self._natural = params.natural
     return Held(params, states, rest["sent"])
 
   def charge(self, ranges: Sequence[range]) -> None:
@@ -207,6 +231,7 @@ class Inference:
         sent = servers.put(sent, jnp.asarray(clients), now)
       else:
         sent = servers.everyone(posterior.natural, self._federation.clients)
+    self._natural = posterior.natural
     return Held(posterior, states, sent), {}
 
   def spent(self) -> dict[str, float]:
@@ -233,19 +258,28 @@ class Inference:
     return numbers, accuracy, f"accuracy {100 * accuracy:.1f} %"
 
   def write(self, folder: Any, lineage: Sequence[str], *, ended: bool) -> None:
-    """See `training.Program`; a statement for each client that has released."""
+    """See `training.Program`; a statement for each that has released."""
     if not ended:
       return
     spec, guarantees, rows = self.spec, self._guarantees(), []
-    for m, client in enumerate(spec.clients):
-      row = {
-          "client": client.name,
-          "examples": len(client.images),
-          "visits": self._visits[m],
-      }
-      guarantee = guarantees[m]
+    moments = {"mean": self._natural.mean, "variance": self._natural.variance}
+    files.write_json(
+        folder / POSTERIOR,
+        jax.tree.map(lambda a: np.asarray(a).tolist(), moments),
+    )
+    for m, guarantee in enumerate(guarantees):
+      if self.remembers:  # Who took part, and how often, is not released.
+        name = "clients"
+        row: dict[str, Any] = {"rounds": self._visits[m]}
+      else:
+        name, client = f"client_{m}", spec.clients[m]
+        row = {
+            "client": client.name,
+            "examples": len(client.images),
+            "visits": self._visits[m],
+        }
       if guarantee is not None:
-        row["statement"] = f"{STATEMENTS}/client_{m}.json"
+        row["statement"] = f"{STATEMENTS}/{name}.json"
         row["guarantee"] = guarantee.as_dict()
         statement = accounting.run_statement(
             accounting.Ledger().add(spec.releases[m], guarantee.steps),
@@ -256,16 +290,13 @@ class Inference:
         files.write_json(folder / row["statement"], statement)
       rows.append(row)
     epsilon, delta = worst(guarantees)
-    every_example = {
+    every = {
         "epsilon": epsilon if math.isfinite(epsilon) else "inf",
         "delta": delta,
-        "neighbours": (
-            "add or remove one example of one client; clients hold disjoint"
-            " examples (parallel composition)"
-        ),
+        "neighbours": _NEIGHBOURS[spec.unit],
     }
     files.write_json(
-        folder / SUMMARY, {"every_example": every_example, "clients": rows}
+        folder / SUMMARY, {f"every_{spec.unit}": every, "clients": rows}
     )
 
   def result(
@@ -284,7 +315,7 @@ class Inference:
     )
 
   def _guarantees(self) -> tuple[accounting.Guarantee | None, ...]:
-    """Return the guarantee of each client; None if it released nothing."""
+    """Return the guarantee of each release; None if it was not used."""
     return tuple(
         self.spec.guarantee(m, visits) if visits else None
         for m, visits in enumerate(self._visits)
@@ -292,7 +323,7 @@ class Inference:
 
   def _pay(self, number: int) -> list[int]:
     """Charge the visits of a round; return the visited clients in order."""
-    spec, count = self.spec, len(self.spec.clients)
+    spec, count = self.spec, len(self.spec.releases)
     order: Sequence[int] = range(count)
     if spec.server == "asynchronous":
       key = jax.random.fold_in(jax.random.key(spec.seed), number)
@@ -307,7 +338,7 @@ class Inference:
 
 def score(
     learner: likelihoods.VariationalLearner,
-    posterior: servers.Posterior,
+    posterior: servers.Posterior | servers.Released,
     examples: likelihoods.Examples,
 ) -> tuple[float, float]:
   """Return (accuracy, mean log likelihood) of public examples."""
@@ -331,6 +362,9 @@ def summary(spec: federation_lib.Spec, result: Result) -> str:
       f"{head}, after {result.rounds} rounds"
       f" ({result.seconds:.0f} s in this process)"
   ]
+  if spec.unit == federation_lib.CLIENT:
+    (guarantee,) = result.guarantees
+    return "\n".join([*lines, f"  {guarantee or 'nothing released'}"])
   alike: dict[str, list[str]] = {}
   for client, visits, guarantee in zip(
       spec.clients, result.visits, result.guarantees

@@ -219,6 +219,23 @@ def put(tree: Any, numbers: Any, new: Any) -> Any:
 # Client-level privacy ---------------------------------------------------------
 
 
+class Released(NamedTuple):
+  """Everything that rounds with client-level privacy release.
+
+  Attributes:
+    prior, total, variance: see `ClientLevelState`.
+  """
+
+  prior: Any
+  total: Any
+  variance: jax.Array
+
+  @property
+  def natural(self) -> Any:
+    """Return q, at least as certain as the prior."""
+    return self.total.denoised(self.prior, self.variance)
+
+
 class ClientLevelState(NamedTuple):
   """State that a run with client-level privacy carries from round to round.
 
@@ -242,8 +259,8 @@ class ClientLevelState(NamedTuple):
 
   @property
   def posterior(self) -> Any:
-    """Return q, at least as certain as the prior, a function of `total`."""
-    return self.total.denoised(self.prior, self.variance)
+    """Return q, a function of what is released."""
+    return Released(self.prior, self.total, self.variance).natural
 
 
 def begin_client_level(

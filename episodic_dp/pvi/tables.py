@@ -8,6 +8,7 @@ of every text column, and centre and scale of every number column.
 from collections.abc import Callable, Mapping, Sequence
 import csv
 import dataclasses
+import io
 import json
 import os
 import pathlib
@@ -96,12 +97,36 @@ def read_schema(path: str | os.PathLike) -> Schema:
     OSError: the file cannot be read.
     PlanError: it does not hold a schema.
   """
-  text = pathlib.Path(path).read_text(encoding="utf-8-sig")
+  text = text_of(path)
   try:
     data = json.loads(text)
   except ValueError as e:
     raise plan_lib.PlanError(f"the schema {path} is not JSON: {e}") from e
   return plain.from_plain(Schema, data, name="schema", partial=True)
+
+
+def text_of(path: str | os.PathLike) -> str:
+  """Return the text of a file, without the mark of a spreadsheet.
+
+  Raises:
+    OSError: the file cannot be read.
+    PlanError: it is not UTF-8.
+  """
+  try:
+    return pathlib.Path(path).read_text(encoding="utf-8-sig")
+  except UnicodeDecodeError as e:
+    raise plan_lib.PlanError(
+        f"{path} is not text in UTF-8 (its byte {e.start + 1} is not): save it"
+        " in this encoding, in a spreadsheet as 'CSV UTF-8'"
+    ) from e
+
+
+def _number(word: str) -> float:
+  """Return a finite number; unlike `float`, without 1_000, nan and inf."""
+  value = float(word)
+  if "_" in word or not np.isfinite(value):
+    raise ValueError(word)
+  return value
 
 
 def read(path: str | os.PathLike, schema: Schema) -> Table:
@@ -112,16 +137,25 @@ def read(path: str | os.PathLike, schema: Schema) -> Table:
     PlanError: the file is not a table, a column is missing, or a row has a
       class or client that is not in the schema.
   """
-  with open(path, newline="", encoding="utf-8-sig") as file:
-    rows = list(filter(None, csv.reader(file, skipinitialspace=True))) or [[]]
+  try:
+    lines = csv.reader(io.StringIO(text_of(path)), skipinitialspace=True)
+    rows = list(filter(None, lines)) or [[]]
+  except csv.Error as e:
+    raise plan_lib.PlanError(f"{path} is not a CSV file: {e}") from e
   names, body = [name.strip() for name in rows[0]], rows[1:]
   ragged = [i for i, row in enumerate(body, 2) if len(row) != len(names)]
-  if ragged or not body or len(set(names)) < len(names):
+  if ragged or not body:
     raise plan_lib.PlanError(
         f"{path} has {len(names)} columns and {len(body)} rows, and"
         f" {len(ragged)} have another number of fields (rows {ragged[:4]}):"
-        " give it one header line of different names, and rows below"
+        " give it one header line of names, and rows below"
     )
+  for name in names:
+    if names.count(name) > 1:
+      raise plan_lib.PlanError(
+          f"{path} has {names.count(name)} columns '{name}': rename or remove"
+          " all but one"
+      )
   columns = {
       name: [row[i].strip() for row in body] for i, name in enumerate(names)
   }
@@ -167,12 +201,12 @@ def encode(
   parts = []
   for name, column in schema.columns.items():
     if isinstance(column, Number):
-      values = converted(name, float, "a number")
+      values = converted(name, _number, "a finite number such as 1000 or 0.5")
       if column.log:
         values = np.log1p(np.maximum(values, 0))
       scaled = (values - column.centre) / column.scale
       limited = np.clip(scaled, -_MOST_SCALES, _MOST_SCALES)
-      parts.append(np.nan_to_num(limited)[:, None])
+      parts.append(limited[:, None])
     else:
       words = converted(name, str, "a word")
       parts.append(words[:, None] == np.asarray(column))

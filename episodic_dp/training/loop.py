@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import contextlib
 import math
 import os
+import pathlib
 import secrets
 import sys
 import time
@@ -52,12 +53,15 @@ class Program(Protocol):
     unit: "step" or "round".
     steps: number of steps of the whole run.
     diagnostics: whether a step returns values "private/...".
+    remembers: whether the state holds more than was released. Its checkpoints
+      are then in private/.
   """
 
   spec: Any
   unit: str
   steps: int
   diagnostics: bool
+  remembers: bool
 
   @property
   def privacy_unit(self) -> str | None:
@@ -186,7 +190,15 @@ def _begin(
     mode: str,
 ) -> tuple["_Writer", np.ndarray, np.int64, Any]:
   """Return the writer of a run; and its key, steps done and saved arrays."""
-  checkpoints = checkpoint_lib.Checkpoints(place.folder)
+  home = place.folder
+  if program.remembers:
+    home /= workdir_lib.PRIVATE
+    if workdir_lib.is_remote(place.folder):
+      raise errors.RunError(
+          f"{place.folder} is not on this machine, where everything but what is"
+          " released has to stay: name a --workdir on this machine"
+      )
+  checkpoints = checkpoint_lib.Checkpoints(home)
   spec = program.spec
   found = resume_lib.fingerprint(parts, spec.config, spec.private_seed)
   key, done = resume_lib.begin(place, checkpoints, found, mode=mode)
@@ -206,6 +218,8 @@ def _begin(
   lineage.append(secrets.token_hex(8))
   # Written only now: a refused run changes nothing in the folder.
   key.write()
+  if program.remembers:
+    workdir_lib.make_private(pathlib.Path(home))
   files.write_json(place.folder / workdir_lib.CONFIG, dict(spec.config))
   program.write(place.folder, lineage, ended=False)
   writer = _Writer(program, place, checkpoints, key, done, lineage)

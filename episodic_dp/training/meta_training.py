@@ -145,6 +145,7 @@ class MetaTraining:
   """A `loop.Program` of private meta-steps."""
 
   unit = "step"
+  remembers = False
 
   def __init__(self, spec: spec_lib.TrainingSpec):
     self.spec = spec

@@ -1,13 +1,17 @@
 """`episodic-dp pvi`: runs, resumes, and sentences for what is wrong."""
 
+import dataclasses
 import json
 
 import pytest
 
+from episodic_dp import accounting
+from episodic_dp import plan
 from episodic_dp.config import presets
 from episodic_dp.config import pvi as config_lib
 from episodic_dp.config.presets.pvi import adult
 from episodic_dp.config.presets.pvi import own_table as own_table_preset
+from episodic_dp.pvi import federation
 from tests.pvi import own_table
 
 TINY = (
@@ -42,6 +46,56 @@ def test_a_table_of_ones_own_is_learned_and_resumed(call, tmp_path):
   done = call(*run, *where, "--config.server.order=sequential")
   assert done.returncode == 1 and "config.server.order" in done.stderr
   assert len(done.stderr.strip().splitlines()[-1]) < 500
+
+
+@pytest.mark.slow  # Three commands that compile.
+def test_whole_clients_are_protected_from_the_command_line(call, tmp_path):
+  data, folder = tmp_path / "data", tmp_path / "run"
+  data.mkdir()
+  own_table.write(data)
+  run = (
+      "pvi", "--config=own_table:rounds=3", *TINY, "--config.unit=client",
+      "--config.server.share=0.5", "--delta=0.01", "--epsilon=2",
+      f"--data_dir={data}", f"--workdir={folder}",
+  )
+  done = call(*run)
+  assert done.returncode == 0, done.stderr
+  assert "3 rounds spend epsilon 2 with --config.visit.noise_mul" in done.stderr
+  assert "client: epsilon" in done.stdout
+  summary = json.loads((folder / "guarantees.json").read_text())
+  config = json.loads((folder / "config.json").read_text())
+  release = federation.round_release(
+      3, share=0.5, clip_norm=2.0,
+      noise_multiplier=config["visit"]["noise_multiplier"],
+  )
+  expected = accounting.guarantee(
+      release, steps=3, delta=0.01, level="client"
+  ).epsilon
+  assert summary["every_client"]["epsilon"] == expected
+  assert 1.9 < expected <= 2
+  (row,) = summary["clients"]
+  done = call("verify", folder / row["statement"])
+  assert done.returncode == 0 and "FALSE" not in done.stdout
+  for path in folder.glob("**/*.json*"):
+    assert "hospital" not in path.read_text() and "north" not in path.read_text()
+  done = call(*run, "--config.server.order=sequential")
+  assert done.returncode == 1 and "server='synchronous'" in done.stderr
+
+
+@pytest.mark.parametrize("unit", ["example", "client"])
+def test_the_noise_for_an_epsilon_is_the_least(tmp_path, unit):
+  own_table.write(tmp_path)
+  config = config_lib.parse(own_table_preset.get_config("rounds=3"))
+  config = dataclasses.replace(config, unit=unit)
+  rows = config_lib.load(config, tmp_path)
+  found = config_lib.spend(config, rows, 3.0)
+  spec = config_lib.build(found, rows)
+  spent = [spec.guarantee(m, 3).epsilon for m in range(len(spec.releases))]
+  assert 2.95 < max(spent) <= 3 and found.target_epsilon == 3
+  assert min(spec.most_visits) >= 3
+  for bad in (0.0, -1.0, float("nan")):
+    with pytest.raises(plan.PlanError, match="epsilon="):
+      config_lib.spend(config, rows, bad)
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,86 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path, federation, server):
   assert problems.least(whole.posterior.natural.precision) > 0
 
 
+def test_whole_clients_have_one_guarantee_and_a_resumed_run_the_same_bits(
+    tmp_path,
+):
+  spec = tiny_run.client_level(5)
+  whole = pvi.run(spec, tmp_path / "whole")
+  _killed(tmp_path / "parts", 4, spec=spec)
+  parts = pvi.run(spec, tmp_path / "parts")
+  _same(whole.posterior, parts.posterior)
+  assert parts.visits == (5,) and parts.stopped == "done"
+  expected = accounting.guarantee(
+      spec.releases[0], steps=5, delta=0.01, level="client"
+  )
+  assert parts.guarantees[0].epsilon == expected.epsilon
+  assert parts.guarantees[0].neighbours == "add or remove one client"
+  folder = tmp_path / "parts"
+  summary = json.loads((folder / "guarantees.json").read_text())
+  assert summary["every_client"]["epsilon"] == expected.epsilon
+  (row,) = summary["clients"]
+  statement = json.loads((folder / row["statement"]).read_text())
+  assert not accounting.verify(statement).differences
+  # The posterior is readable, and nothing else of the clients is.
+  found = json.loads((folder / "posterior.json").read_text())
+  q = whole.posterior.natural
+  problems.check_close(
+      [found["mean"], found["variance"]],
+      jax.tree.map(lambda a: a.tolist(), [q.mean, q.variance]),
+  )
+  assert problems.least(q.precision) >= 1
+  assert (folder / "private").stat().st_mode & 0o077 == 0
+  shown = [p for p in folder.rglob("*") if "private" not in p.parts]
+  assert not [p for p in shown if p.suffix == ".npz"]
+  for path in shown:
+    if path.suffix in (".json", ".jsonl"):
+      assert '"c1"' not in path.read_text()
+
+
+def test_rounds_without_noise_find_the_posterior_of_the_clients(tmp_path):
+  changes = dict(damping=0.25, local_steps=20)
+  spec = tiny_run.client_level(20, share=1, noise=0.0, **changes)
+  release = federation_lib.round_release(
+      4, share=1, clip_norm=float("inf"), noise_multiplier=0.0
+  )
+  spec = dataclasses.replace(spec, releases=(release,))
+  found = pvi.run(spec, tmp_path / "rounds").posterior.natural
+  together = tiny_run.members()[0]
+  joined = dataclasses.replace(
+      together,
+      images=np.concatenate([m.images for m in spec.clients]),
+      labels=np.concatenate([m.labels for m in spec.clients]),
+  )
+  alone = dataclasses.replace(
+      spec, clients=(joined,), damping=1.0,
+      releases=(dataclasses.replace(
+          release, hierarchy=plan.Hierarchy.regular((1,), levels=("client",))
+      ),),
+  )
+  expected = pvi.run(alone, tmp_path / "alone").posterior.natural
+  problems.check_close(found.mean, expected.mean, atol=0.1)
+  problems.check_close(found.variance, expected.variance, rtol=0.2)
+
+
+def test_a_fork_of_rounds_pays_again_and_other_data_are_refused(tmp_path):
+  spec = tiny_run.client_level(6)
+  _killed(tmp_path, 5, spec=spec)
+  changed = dataclasses.replace(spec, config={"version": 2})
+  assert pvi.run(changed, tmp_path, resume="fork").visits == (8,)
+  with pytest.raises(training.RunError, match="another release"):
+    pvi.run(tiny_run.client_level(6, share=0.4), tmp_path)
+
+
+def test_rounds_without_a_proof_or_a_private_place_are_refused(tmp_path):
+  with pytest.raises(plan.UnsoundPlanError, match="server='synchronous'"):
+    tiny_run.client_level(2, server="sequential")
+  with pytest.raises(plan.PlanError, match="target_epsilon=0.01 is exceeded"):
+    tiny_run.client_level(2, epsilon=0.01)
+  place = f"file://{tmp_path}/run"
+  with pytest.raises(training.RunError, match="on this machine"):
+    pvi.run(tiny_run.client_level(2), place, key_file=tmp_path / "key")
+
+
 @pytest.mark.slow
 def test_a_fork_pays_for_rounds_that_may_have_been_released(
     tmp_path, federation

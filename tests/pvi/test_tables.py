@@ -79,7 +79,15 @@ def test_files_of_a_spreadsheet_are_read_and_lines_counted(tmp_path):
   header = "age,cost,sex,hospital,outcome\n"
   for text, words in (
       (header, "and 0 rows"),
-      (header.replace("cost", "age") + "1,2,x,north,ill\n", "different names"),
+      (header.replace("cost", "age") + "1,2,x,north,ill\n",
+       "has 2 columns 'age'"),
+      *(
+          (header + f"1,2,x,north,ill\n1,{word},x,north,ill\n",
+           f"row 3 of .*train.csv has cost '{word}': expected a finite number")
+          for word in ("nan", "NaN", "-inf", "1e999", "1_000", "1x")
+      ),
+      (header + "1,2,x\0y,north,i\n", "outcome 'i'"),
+      (header + f"1,2,{'x' * 140_000},north,ill\n", "is not a CSV file: field"),
       (header + '1,2,"fe\nmale",north,ill\nx,2,male,north,ill\n',
        "row 3 of .* has age 'x'"),
       (header + "1,2\n", r"\(rows \[2\]\)"),
@@ -87,6 +95,12 @@ def test_files_of_a_spreadsheet_are_read_and_lines_counted(tmp_path):
     (tmp_path / "train.csv").write_text(text)
     with pytest.raises(plan.PlanError, match=words):
       tables.read(tmp_path / "train.csv", schema)
+  for name in ("train.csv", "schema.json"):
+    (tmp_path / name).write_bytes("hôpital".encode("latin-1"))
+    with pytest.raises(plan.PlanError, match=f"{name} .*byte 2.*'CSV UTF-8'"):
+      tables.read(tmp_path / "train.csv", schema)
+      tables.read_schema(tmp_path / "schema.json")
+    (tmp_path / name).write_text(header + "1,2,x,north,ill\n")
   (tmp_path / "schema.json").write_text("{")
   with pytest.raises(plan.PlanError, match="is not JSON"):
     tables.read_schema(tmp_path / "schema.json")

@@ -43,6 +43,16 @@ def releases(owners):
   )
 
 
+def client_level(rounds, *, share=0.5, noise=2.0, **changes):
+  """Describe a run of n rounds that protects whole clients."""
+  release = federation.round_release(
+      len(members()), share=share, clip_norm=1.0, noise_multiplier=noise
+  )
+  return spec(
+      rounds, unit="client", releases=(release,), deltas=(0.01,), **changes
+  )
+
+
 def spec(rounds, *, epsilon=None, **changes):
   """Describe a run of n rounds."""
   inputs, labels = problems.classification(40, seed=0)
