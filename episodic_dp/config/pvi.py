@@ -232,7 +232,8 @@ def build(config: Config, rows: Rows) -> pvi.Spec:
             noise_multiplier=visit.noise_multiplier,
         ),
     )
-    deltas: tuple[float, ...] = (default_delta(Table(name="own_table"), len(owners)),)
+    table = Table(name="own_table")  # The deltas of Adult are for its rows.
+    deltas: tuple[float, ...] = (default_delta(table, len(owners)),)
   else:
     releases = tuple(
         federation.release(

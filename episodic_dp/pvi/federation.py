@@ -225,8 +225,8 @@ class Spec:
       )
       raise plan_lib.PlanError(
           f"target_epsilon={self.target_epsilon:g} is exceeded in the first"
-          f" visit of {self.charged} steps of every client: raise"
-          " visit.noise_multiplier, take fewer visit.local_steps, or set"
+          f" round, by {self.charged} steps: raise visit.noise_multiplier, take"
+          " fewer visit.local_steps (for unit='example'), or set"
           f" --config.target_epsilon={report.rounded_up(one_visit)}"
       )
 
@@ -498,17 +498,16 @@ def _padded(clients: Sequence[Client]) -> likelihoods.Examples:
   """Return the examples of all clients along a first axis."""
   most = max(len(client.images) for client in clients)
 
-  def stack(arrays: Sequence[np.ndarray]) -> jax.Array:
-    return jnp.stack([
-        jnp.pad(a, [(0, most - len(a))] + [(0, 0)] * (a.ndim - 1))
-        for a in arrays
-    ])
+  def pad(client: Client) -> likelihoods.Examples:
+    size = len(client.images)
+    lacking = (0, most - size)
+    return likelihoods.Examples(
+        jnp.pad(client.images[:, 0, 0], (lacking, (0, 0))),
+        jnp.pad(jnp.asarray(client.labels), lacking),
+        jnp.pad(jnp.ones(size), lacking),
+    )
 
-  return likelihoods.Examples(
-      stack([client.images[:, 0, 0] for client in clients]),
-      stack([np.asarray(client.labels) for client in clients]),
-      stack([np.ones(len(client.images), np.float32) for client in clients]),
-  )
+  return jax.tree.map(lambda *a: jnp.stack(a), *map(pad, clients))
 
 
 def _group(

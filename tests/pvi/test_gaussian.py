@@ -71,6 +71,7 @@ def test_noise_is_accounted_for_as_bayes_rule_does(variance):
   total = gaussian.MeanField(mean[0], 1 + diagonal)
   own = gaussian.MeanField(mean[1], np.ones(3))
   full = [gaussian.Full(q.linear, np.diag(q.precision)) for q in (total, own)]
-  found, same = total.denoised(own, variance), full[0].denoised(full[1], variance)
+  found = total.denoised(own, variance)
+  same = full[0].denoised(full[1], variance)
   problems.check_close(gaussian.Full(found[0], np.diag(found[1])), same)
   assert found.precision[2] == 1

@@ -111,14 +111,11 @@ def test_rounds_without_noise_find_the_posterior_of_the_clients(tmp_path):
   )
   spec = dataclasses.replace(spec, releases=(release,))
   found = pvi.run(spec, tmp_path / "rounds").posterior.natural
-  together = tiny_run.members()[0]
-  joined = dataclasses.replace(
-      together,
-      images=np.concatenate([m.images for m in spec.clients]),
-      labels=np.concatenate([m.labels for m in spec.clients]),
-  )
+  inputs = np.concatenate([m.images[:, 0, 0] for m in spec.clients])
+  labels = np.concatenate([m.labels for m in spec.clients])
+  joined = pvi.make_clients(inputs, labels, {"all": np.arange(len(labels))})
   alone = dataclasses.replace(
-      spec, clients=(joined,), damping=1.0,
+      spec, clients=joined, damping=1.0,
       releases=(dataclasses.replace(
           release, hierarchy=plan.Hierarchy.regular((1,), levels=("client",))
       ),),
@@ -142,7 +139,7 @@ def test_rounds_without_a_proof_or_a_private_place_are_refused(tmp_path):
     tiny_run.client_level(2, server="sequential")
   with pytest.raises(plan.PlanError, match="target_epsilon=0.01 is exceeded"):
     tiny_run.client_level(2, epsilon=0.01)
-  place = f"file://{tmp_path}/run"
+  place = "gs://bucket/run"
   with pytest.raises(training.RunError, match="on this machine"):
     pvi.run(tiny_run.client_level(2), place, key_file=tmp_path / "key")
 
