@@ -100,6 +100,7 @@ def test_noise_takes_no_certainty_of_the_prior(begun):
   assert np.abs(problems.flat(noise)).max() > 0.1
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("z", [3.0, 10.0, 30.0])
 def test_means_are_sane_and_as_certain_as_they_say(z):
   """Precisions become small or negative in these rounds by noise alone."""

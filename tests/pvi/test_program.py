@@ -67,6 +67,7 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path, federation, server):
   assert problems.least(whole.posterior.natural.precision) > 0
 
 
+@pytest.mark.slow  # Compiles rounds three times.
 def test_whole_clients_have_one_guarantee_and_a_resumed_run_the_same_bits(
     tmp_path,
 ):
