@@ -18,6 +18,7 @@ import numpy as np
 from episodic_dp import _validate
 from episodic_dp import errors
 from episodic_dp import plain
+from episodic_dp.plan import labels as labels_lib
 
 MAX_LEAVES = 2**31 - 1  # Leaf rows are int32 on the device.
 _LONGEST_LEVEL = 80  # Characters.
@@ -184,14 +185,15 @@ class Hierarchy:
     """Build from label arrays: the labels of row i name the units that hold it.
 
     Args:
-      labels: level name -> array [rows] of labels (integers or strings),
-        primary level first. A label is unique only within its parent:
-        character 3 of two alphabets is two units.
+      labels: level name -> labels [rows], primary level first: a list, an array
+        or a column of a table, of numbers or of text. A label is unique only
+        within its parent: character 3 of two alphabets is two units.
       leaf: the name of the last level, one leaf per row.
       units: the public list of all units, each as the tuple of its labels,
-        primary level first: `[("Greek", 1), ("Greek", 2), ("Thai",)]`. A unit
-        implies the units above it. A primary unit may be given as its label
-        alone. A unit without a row is an empty unit: it is sampled like any
+        primary level first: `[("Greek", 1), ("Greek", 2), ("Thai",)]`, or an
+        array [units, levels]. A unit implies the units above it. A primary unit
+        may be given as its label alone. A unit without a row is an empty unit:
+        it is sampled like any
         other and contributes nothing. None takes the units that occur in the
         labels, and every guarantee then assumes that there are no others.
       crossing: the second level, if equal labels in several primary units name
@@ -200,8 +202,10 @@ class Hierarchy:
         a label that recurs this changes nothing.
 
     Raises:
-      PlanError: no arrays, arrays that are not vectors of one length, NaN, or
-        a row in a unit that is not declared.
+      PlanError: no arrays; arrays that are not vectors of one length; a label
+        that is missing, of another type than the first, or not exact; two names
+        that differ only in blanks or in their Unicode form; or a row in a unit
+        that is not declared.
 
     Examples:
       >>> from episodic_dp import plan
@@ -480,18 +484,19 @@ def _check_levels(levels: tuple[str, ...]) -> None:
 
 def _label_arrays(labels: Mapping[str, Any]) -> dict[str, np.ndarray]:
   """Return the labels of each level as vectors of one length, checked."""
-  arrays = {name: np.asarray(array) for name, array in labels.items()}
+  arrays = {
+      name: labels_lib.read(f"'{name}'", array)
+      for name, array in labels.items()
+  }
   if not arrays:
     raise errors.PlanError("from_labels needs at least one label array")
   rows = next(iter(arrays.values())).size
   for name, array in arrays.items():
-    if array.shape != (rows,):
+    if array.size != rows:
       raise errors.PlanError(
           f"labels of '{name}' have shape {array.shape}: every label array"
           " must be a vector with one label per row of the data"
       )
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-      raise errors.PlanError(f"labels of '{name}' hold NaN or infinity")
   return arrays
 
 
@@ -512,14 +517,20 @@ def _sort_rows(
     PlanError: an invalid unit, or a row in a unit that is not declared.
   """
   rows = next(iter(arrays.values())).size
+  if hasattr(units, "__array__"):
+    units = list(np.asarray(units))
   paths = [_path(unit, len(arrays)) for unit in units or ()]
-  paths.sort(key=len, reverse=True)
+  # Deep units first: those that have a level are then the first ones.
+  given = sorted(range(len(paths)), key=lambda i: -len(paths[i]))
+  paths = [paths[i] for i in given]
   # For each row, then for each declared path: its unit at the level above.
   above, held = np.zeros(rows + len(paths), np.int64), 1
   offsets, names = [], []
   for k, (name, array) in enumerate(arrays.items()):
     paths = [path for path in paths if len(path) > k]
-    declared = _declared(name, array, [path[k] for path in paths])
+    declared = _declared(name, array, [path[k] for path in paths], given)
+    if declared.dtype != array.dtype:  # NumPy would round whole numbers.
+      array, declared = array.astype(object), declared.astype(object)
     values, code = np.unique(
         np.concatenate([array, declared]), return_inverse=True
     )
@@ -528,7 +539,7 @@ def _sort_rows(
     unknown = np.flatnonzero(~np.isin(number[:rows], known))
     if unknown.size:
       row = int(unknown[0])
-      path = [f"{n} {a[row].item()!r}" for n, a in arrays.items()][: k + 1]
+      path = [f"{n} {a.item(row)!r}" for n, a in arrays.items()][: k + 1]
       raise errors.PlanError(
           f"row {row} of the labels lies in {', '.join(path)}, which is not"
           " among the declared units: declare the unit, by a public rule, or"
@@ -554,14 +565,28 @@ def _path(unit: Any, depth: int) -> tuple[Any, ...]:
   return path
 
 
-def _declared(name: str, array: np.ndarray, labels: list[Any]) -> np.ndarray:
-  """Return the declared labels of a level, as text if the data's are text."""
-  column = np.asarray(labels, None if labels else array.dtype)
-  text = array.dtype.kind in "US"
-  if column.ndim != 1 or column.dtype.kind not in ("US" if text else "biuf"):
-    raise errors.PlanError(
-        f"units name '{name}' {errors.shown(labels[0])}, but the labels have"
-        f" {errors.shown(array[0].item())}: use text in both or numbers in"
-        " both"
-    )
+def _declared(
+    name: str, array: np.ndarray, labels: list[Any], given: Sequence[int]
+) -> np.ndarray:
+  """Return the declared labels of a level, of the kind of the data's.
+
+  Args:
+    name: name of the level.
+    array: labels of the rows.
+    labels: labels of the declared units.
+    given: position of each among the units as the caller gave them.
+
+  Raises:
+    PlanError: a label is invalid, or of another kind than the data's.
+  """
+  column = labels_lib.read(
+      f"units of '{name}'", labels, lambda i: f"'{name}' of unit {given[i]}"
+  )
+  if column.size and array.size:
+    declared, held = column.item(0), array.item(0)
+    if labels_lib.kind_of(type(declared)) != labels_lib.kind_of(type(held)):
+      raise errors.PlanError(
+          f"units name '{name}' {errors.shown(declared)}, but the labels have"
+          f" {errors.shown(held)}: use text in both or numbers in both"
+      )
   return column
