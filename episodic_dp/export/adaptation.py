@@ -71,7 +71,7 @@ def listed(path: str | os.PathLike[str]) -> Listing:
   """
   root = pathlib.Path(path)
   found = trees.scan(root)
-  names = [name for name, _ in found.files]
+  names = found.files
   if not names:
     raise errors.RunError(
         f"{root} holds no file that can be read (such as .png, .jpg or .npy):"

@@ -164,18 +164,24 @@ def test_a_tree_is_listed_in_order_and_nothing_is_decoded(folder, caplog):
   )
 
 
-def test_the_fingerprint_follows_names_sizes_and_times(folder):
-  path, prints = folder / "class0" / "000.png", set()
+def test_the_fingerprint_follows_names_and_content(folder):
+  path = folder / "class0" / "000.png"
+
+  def fingerprint():
+    return trees.folder_listing(folder).fingerprint()
+
+  first = fingerprint()
+  os.utime(path, ns=(1, 1))
+  assert fingerprint() == first
+  prints = {first}
   for change in (
-      lambda: None,
-      lambda: os.utime(path, ns=(1, 1)),
-      lambda: path.write_bytes(path.read_bytes() + b"0"),
+      lambda: path.write_bytes(path.read_bytes()[:-1] + b"0"),
       lambda: path.rename(path.with_name("009.png")),
+      (folder / "class1" / "000.png").unlink,
   ):
     change()
-    prints.add(trees.folder_listing(folder).fingerprint)
+    prints.add(fingerprint())
   assert len(prints) == 4
-  assert trees.folder_listing(folder).fingerprint in prints
 
 
 @pytest.mark.parametrize(
@@ -310,6 +316,48 @@ def test_wrong_tables_are_one_sentence(table, lines, header, levels, message):
   assert "\n" not in str(e.value)
 
 
+# Names ------------------------------------------------------------------------
+
+COMPOSED, APART = "Jos\u00e9", "Jose\u0301"
+
+
+def test_the_files_of_a_table_are_found_in_either_unicode_form(tmp_path):
+  for name in (COMPOSED, f"{APART}2"):
+    own_images.write(tmp_path / f"{name}.png")
+  lines = [(f"{APART}.png", "x"), (f"{COMPOSED}2.png", "x")]
+  found = trees.table_listing(write(tmp_path / "t.csv", lines, "file,class"))
+  assert [found.reader()(i).image for i in range(2)] == [True, True]
+  lines.append((f"{COMPOSED}.png", "x"))
+  with pytest.raises(ValueError, match="in lines 2 and 4"):
+    trees.table_listing(write(tmp_path / "t.csv", lines, "file,class"))
+
+
+@pytest.mark.parametrize("names", [(COMPOSED, APART), ("ann", "ann ")])
+@pytest.mark.parametrize("parts", [True, False])
+def test_names_that_look_alike_are_refused_by_every_source(
+    tmp_path, names, parts
+):
+  """Each would be two people, perhaps one in each part."""
+  people = [names[0], "bo", names[1], "cy", "di"]
+  split = ["train", "train", "test", "validation", "test"]
+  root, path = tmp_path / "mine", tmp_path / "own.npz"
+  lines = []
+  for person, part in zip(people, split):
+    file = own_images.write((root / part if parts else root) / person / "0.png")
+    lines.append((str(file), person, part)[: 2 + parts])
+  header = "file,person,split" if parts else "file,person"
+  table = write(tmp_path / "t.csv", lines, header)
+  arrays = {"features": np.eye(5), "person": people}
+  np.savez(path, **arrays, **({"split": split} if parts else {}))
+  units = tmp_path / "units.npz"
+  np.savez(units, features=np.eye(5), person=list("abcde"),
+           units=[*"abcde", *names])
+  for source in (root, table, path, units):
+    with pytest.raises(ValueError, match="differ only in blanks") as e:
+      survey(source, levels=("person", "image"))
+    assert all(ascii(name) in str(e.value) for name in names)
+
+
 # NPZ files --------------------------------------------------------------------
 
 COUNT = 24
@@ -383,6 +431,9 @@ def test_declared_units_are_there_without_an_image(save):
         ({"class": np.zeros(COUNT)}, "'class' of .* is float64"),
         ({"class": np.zeros((COUNT, 1), int)}, r"of shape \(24, 1\)"),
         ({"class": np.full(COUNT, None)}, "own.npz"),
+        ({"class": np.asarray(["x", ""] * 12)}, "row 1 of .*'class' of .* no la"),
+        ({"class": np.full(COUNT, b"\xff")}, "'class' of .* no text in UTF-8"),
+        ({"units": np.full((6, 1), b"\xff")}, "'units' of .* no text in UTF-8"),
         ({"splits": np.zeros(COUNT, int)}, "splits.* optionally"),
         ({"split": np.full(COUNT, "val")}, "split='val'"),
         ({"split": np.full(3, "test")}, r"'split' of .* of shape \(3,\)"),
@@ -461,6 +512,23 @@ def test_decoded_once_and_again_when_something_changes(
     count.clear()
     load(folder)
     assert len(count) == total
+
+
+def test_data_replaced_with_one_size_and_time_are_read_again(load, tmp_path):
+  values = np.arange(48.0).reshape(24, 2)
+  path, root = tmp_path / "own.npz", tmp_path / "mine"
+  files = [root / str(k // 4) / f"{k}.npy" for k in range(24)]
+  for file in files:
+    file.parent.mkdir(parents=True, exist_ok=True)
+  for added in (0, 100):
+    np.savez(path, features=values + added, **{"class": np.arange(24) // 4})
+    for file, value in zip(files, values + added):
+      np.save(file, value)
+    for file in (path, *files):
+      os.utime(file, ns=(1, 1))
+    for source in (path, root):
+      held = load(source).train.images
+      assert (held.min() >= added) and (held.max() < added + 48), source
 
 
 def test_broken_images_full_disks_and_copies_are_said(

@@ -9,8 +9,10 @@ and in the division into parts.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from concurrent import futures
 import dataclasses
 import hashlib
+import os
 import pathlib
 from typing import NamedTuple
 
@@ -22,6 +24,8 @@ from episodic_dp.data import dataset
 from episodic_dp.data.own_data import rows
 from episodic_dp.data.own_data.readers import Example
 from episodic_dp.errors import shown
+from episodic_dp.output import phases
+from episodic_dp.plan import labels as labels_lib
 
 SHARES = (0.6, 0.2, 0.2)
 
@@ -55,7 +59,7 @@ class Listing:
     levels: names of the levels, the examples last.
     classes: classes, sorted by path.
     declared: whether the source lists all units, also those without a record.
-    fingerprint: digest that changes when a record is changed, added or removed.
+    files: the files that hold the examples, in order.
     shape: (height, width, channels) of images in an array; None for files and
       for features.
     reader: opens the source and returns a function from a record's number to
@@ -66,9 +70,25 @@ class Listing:
   levels: tuple[str, ...]
   classes: tuple[Class, ...]
   declared: bool
-  fingerprint: str
+  files: tuple[pathlib.Path, ...]
   shape: tuple[int, ...] | None
   reader: Callable[[], Reader]
+
+  def fingerprint(self) -> str:
+    """Return a digest of the names and the content of the files."""
+    digest = hashlib.sha256()
+    with (
+        phases.phase(f"comparing {self.source} with the prepared data"),
+        futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool,
+    ):
+      for path, content in zip(self.files, pool.map(_digest, self.files)):
+        digest.update(os.fsencode(path.name) + b"\0" + content)
+    return digest.hexdigest()
+
+
+def _digest(path: pathlib.Path) -> bytes:
+  with path.open("rb") as file:
+    return hashlib.file_digest(file, "sha256").digest()
 
 
 def group(keys: Iterable[Key], units: Iterable[Key] = ()) -> tuple[Class, ...]:
@@ -108,8 +128,14 @@ def divide(
 
   Raises:
     ValueError: an unknown level, shares for a source that names the parts, too
-      few units, or a class or a crossing unit in two parts.
+      few units, a class or a crossing unit in two parts, or two names of a
+      level that differ only in blanks or in their Unicode form.
   """
+  for k, level in enumerate(listing.levels[:-1]):
+    labels_lib.check_names(
+        lambda _, level=level: f"a '{level}' of {listing.source}",
+        (c.path[k] for c in listing.classes if len(c.path) > k),
+    )
   for name in ("by", "crossing"):
     level = getattr(options, name)
     if level not in (None, *listing.levels[:-1]):
@@ -210,12 +236,9 @@ def hierarchy(
     crossing: as for `Hierarchy.from_labels`.
   """
   paths = [c.path for c in classes for _ in c.records]
-  tree = plan.Hierarchy.from_labels(
-      dict(zip(listing.levels[:-1], np.asarray(paths).T)),
+  return plan.Hierarchy.from_labels(
+      dict(zip(listing.levels[:-1], zip(*paths))),
       leaf=listing.levels[-1],
       units=[c.path for c in classes] if listing.declared else None,
       crossing=crossing,
   )
-  assert tree.names is not None
-  names = [None if n is None else n.astype(str) for n in tree.names]
-  return dataclasses.replace(tree, names=tuple(names))

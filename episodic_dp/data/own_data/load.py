@@ -172,7 +172,7 @@ def _rows(survey: Survey, options: Options, root: pathlib.Path) -> np.ndarray:
       for one in classes
       for record in one.records
   ]
-  about = f"4/{listing.source.resolve()}/{listing.fingerprint}/{options}/"
+  about = f"5/{listing.source.resolve()}/{listing.fingerprint()}/{options}/"
   digest = hashlib.sha256(about.encode(errors="surrogateescape"))
   digest.update(np.asarray(numbers, "<i8").tobytes())
   path = root / f"{digest.hexdigest()[:32]}.npy"

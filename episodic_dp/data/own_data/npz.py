@@ -6,7 +6,7 @@
 `images` are uint8, or uint16 with 65535 as 1; `features` are numbers with one
 to three axes each. Labels are listed without reading either. Decompressed, all
 other arrays together may take no more bytes than the examples, or 64 MiB.
-Labels are whole numbers or text, and are compared as text.
+Labels are whole numbers or text, none of them empty, and are compared as text.
 
 `units` is the public list of all units, so that a unit without examples is
 still listed, as an empty unit. It has a row for each unit: the labels of the
@@ -19,7 +19,6 @@ be those that occur in the labels, and guarantees say so.
 
 from collections.abc import Collection, Iterator, Sequence
 import contextlib
-import hashlib
 import pathlib
 from typing import Any
 
@@ -29,6 +28,7 @@ from episodic_dp.data import cache
 from episodic_dp.data.own_data import listing as listing_lib
 from episodic_dp.data.own_data import readers
 from episodic_dp.errors import shown
+from episodic_dp.plan import labels as labels_lib
 
 _IMAGES, _FEATURES, _SPLIT, _UNITS, _UNITS_SPLIT = _READ = (
     "images", "features", "split", "units", "units_split"
@@ -86,8 +86,6 @@ def listing(
         f"{path} has rows of {shown('/'.join(min(undeclared)))}, which is not"
         f" among its '{_UNITS}': declare it, or leave the rows out"
     )
-  status = path.stat()
-  about = f"{levels}/{status.st_size}/{status.st_mtime_ns}"
 
   def reader() -> listing_lib.Reader:
     with _reading(path) as file:
@@ -100,7 +98,7 @@ def listing(
       levels=tuple(levels),
       classes=listing_lib.group(keys, units),
       declared=declared,
-      fingerprint=hashlib.sha256(about.encode()).hexdigest(),
+      files=(path,),
       shape=(*shape[1:], 1)[:3] if examples == _IMAGES else None,
       reader=reader,
   )
@@ -188,6 +186,16 @@ def _labels(
         f"array '{name}' of {path} is {array.dtype} of shape {array.shape}:"
         f" give whole numbers or strings of shape {shape}"
     )
+  if array.dtype.kind == "S":
+    try:
+      array = np.char.decode(array, "utf-8")
+    except UnicodeDecodeError as e:
+      raise ValueError(
+          f"array '{name}' of {path} holds {shown(e.object)}, which is no text"
+          " in UTF-8: decode the bytes and save strings"
+      ) from e
+  if array.ndim == 1:
+    array = labels_lib.read(f"array '{name}' of {path}", array)
   found: list[Any] = array.astype(str).tolist()
   return found
 

@@ -24,10 +24,10 @@ The units are those of the rows: see `Hierarchy.units_from_records`.
 
 from collections.abc import Iterable, Sequence
 import csv
-import hashlib
 import os
 import pathlib
 from typing import NamedTuple
+import unicodedata
 
 from absl import logging
 
@@ -40,31 +40,24 @@ _DEFAULT_LEVELS = {1: ("class", "image"), 2: ("group", "class", "image")}
 _JUNK = ("thumbs.db", "desktop.ini", "__macosx")
 _FILE, _SPLIT = "file", "split"
 
-File = tuple[str, os.stat_result]  # The name relative to the root; its status.
-
 
 def _listing(
     source: pathlib.Path,
     root: pathlib.Path,
-    files: Sequence[File],
+    files: Sequence[str],
     levels: tuple[str, ...],
     classes: tuple[listing_lib.Class, ...],
     *,
     declared: bool,
 ) -> listing_lib.Listing:
   """Return the listing of files, whose records are their numbers."""
-  digest = hashlib.sha256()
-  for name, status in files:
-    # No file name holds a zero byte: names and numbers cannot run together.
-    digest.update(os.fsencode(name))
-    digest.update(f"\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
-  paths = [root / name for name, _ in files]
+  paths = tuple(root / name for name in files)
   return listing_lib.Listing(
       source=source,
       levels=levels,
       classes=classes,
       declared=declared,
-      fingerprint=digest.hexdigest(),
+      files=paths,
       shape=None,
       reader=lambda: lambda number: readers.read(paths[number]),
   )
@@ -74,13 +67,13 @@ class Tree(NamedTuple):
   """The content of a folder and its subfolders, in ascending order.
 
   Attributes:
-    files: files that are examples.
+    files: names of files that are examples, relative to the root.
     owners: the folder of each file, as the names on the way to it.
     leaves: folders without a folder in them.
     others: names of other files.
   """
 
-  files: list[File]
+  files: list[str]
   owners: list[tuple[str, ...]]
   leaves: list[tuple[str, ...]]
   others: list[str]
@@ -121,7 +114,7 @@ def scan(
       leaf = False
       scan(root, (*path, entry.name), found)
     elif entry.is_file() and readers.reader_of(entry.path) is not None:
-      found.files.append((name, entry.stat()))
+      found.files.append(name)
       found.owners.append(path)
     else:
       found.others.append(name)
@@ -159,7 +152,7 @@ def folder_listing(
 
   units = {key_of(path) for path in found.leaves if key_of(path)[0]}
   keys = [key_of(path) for path in found.owners]
-  for key, (name, _) in zip(keys, found.files):
+  for key, name in zip(keys, found.files):
     if key not in units:
       raise ValueError(
           f"{root / name} is in no folder of a class: make one folder per class"
@@ -226,14 +219,19 @@ def table_listing(
   """
   lines = _lines(path)
   names = _table_levels(path, list(lines[0]), levels)
-  files: list[File] = []
+  files: list[str] = []
   seen: dict[pathlib.Path, int] = {}
   for number, line in enumerate(lines, 2):  # The header is line 1.
     name = line[_FILE]
     where = f"line {number} of {path} names {shown(name)}"
+    # Some systems change the Unicode form of the names that they store.
+    forms = [unicodedata.normalize(form, name) for form in ("NFC", "NFD")]
+    for form in forms:
+      if not os.path.lexists(path.parent / name):
+        name = form
     try:
       target = (path.parent / name).resolve()
-      status = target.stat()
+      target.stat()
     except OSError as e:
       raise ValueError(
           f"{where}, which cannot be read ({e}): paths are from the folder of"
@@ -251,9 +249,9 @@ def table_listing(
           f"{path} names the file {shown(name)} in lines {first} and {number}:"
           " a record must be in one unit only, so leave one of them out"
       )
-    files.append((name, status))
+    files.append(name)
   classes = listing_lib.group(
-      (tuple(line[n].strip() for n in names[:-1]), line.get(_SPLIT))
+      (tuple(line[n] for n in names[:-1]), line.get(_SPLIT))
       for line in lines
   )
   return _listing(path, path.parent, files, names, classes, declared=False)
