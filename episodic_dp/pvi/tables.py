@@ -19,6 +19,7 @@ import numpy as np
 from episodic_dp import _validate
 from episodic_dp import plain
 from episodic_dp import plan as plan_lib
+from episodic_dp.plan import labels as labels_lib
 
 _MOST_SCALES = 10  # Numbers are limited to 10 scales around the centre.
 
@@ -26,6 +27,7 @@ _MOST_SCALES = 10  # Numbers are limited to 10 scales around the centre.
 def _check_different(name: str, value: Any) -> Any:
   if not value or len(set(value)) < len(value):
     raise _validate.refusal(name, value, "one or more words that differ")
+  labels_lib.check_names(lambda i: f"{name}[{i}]", value)
   return value
 
 
@@ -156,9 +158,9 @@ def read(path: str | os.PathLike, schema: Schema) -> Table:
           f"{path} has {names.count(name)} columns '{name}': rename or remove"
           " all but one"
       )
-  columns = {
-      name: [row[i].strip() for row in body] for i, name in enumerate(names)
-  }
+  columns = {name: [row[i] for row in body] for i, name in enumerate(names)}
+  for name in set(names) - {schema.client}:  # "ann " may be another client.
+    columns[name] = [word.strip() for word in columns[name]]
   return encode(columns, schema, str(path))
 
 

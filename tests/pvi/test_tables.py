@@ -56,6 +56,8 @@ def test_rows_are_encoded_by_the_schema_alone(tmp_path):
         (dict(columns={}), "schema.columns={}"),
         (dict(classes=["ill", "ill"]), "schema.classes="),
         (dict(clients=["north", "north"]), "schema.clients="),
+        (dict(clients=["north", "north "]), r"clients\[0\] .* only in blanks"),
+        (dict(classes=["\u00e9", "e\u0301"]), "differ only in blanks"),
         (dict(colums={}), "schema.colums={}"),
         (dict(label=None), "schema.label"),
     ],
@@ -66,6 +68,14 @@ def test_what_does_not_fit_is_named(tmp_path, change, words):
   path.write_text(json.dumps(own_table.SCHEMA | change))
   with pytest.raises(plan.PlanError, match=words):
     tables.read(tmp_path / "train.csv", tables.read_schema(path))
+
+
+def test_a_client_of_another_spelling_is_not_taken_for_one(tmp_path):
+  own_table.write(tmp_path)
+  path = tmp_path / "train.csv"
+  path.write_text(path.read_text().replace("north", "north ", 1))
+  with pytest.raises(plan.PlanError, match="has hospital 'north ': expected"):
+    tables.read(path, tables.read_schema(tmp_path / "schema.json"))
 
 
 def test_files_of_a_spreadsheet_are_read_and_lines_counted(tmp_path):
