@@ -88,7 +88,7 @@ def of_command(command: Sequence[str], sweeps: Sequence[str]) -> Job:
       # A DNS label, with room for the numbers of a run and of a pod.
       name=re.sub(r"[^a-z0-9]+", "-", f"run-{base}")[:50].strip("-"),
       runs=tuple(runs),
-      workdir=workdir,
+      workdir=os.path.expanduser(workdir),
   )
 
 

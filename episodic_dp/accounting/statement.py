@@ -15,7 +15,6 @@ import dataclasses
 import json
 import math
 import os
-import pathlib
 from typing import Any
 
 from episodic_dp import _validate
@@ -27,6 +26,7 @@ from episodic_dp.accounting import report
 from episodic_dp.accounting.guarantee import ACCOUNTANTS
 from episodic_dp.accounting.guarantee import by_level
 from episodic_dp.errors import shown
+from episodic_dp.output import files
 
 SCHEMA = 3
 
@@ -206,7 +206,7 @@ def verify_file(
   """
   try:
     if content is None:
-      content = pathlib.Path(path).read_bytes()
+      content = files.path_of(path).read_bytes()
     return verify(loads(content))
   except OSError as e:
     raise plan_lib.PlanError(

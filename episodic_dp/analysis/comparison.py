@@ -14,6 +14,7 @@ from scipy import stats
 
 from episodic_dp import errors
 from episodic_dp.accounting import report
+from episodic_dp.output import files
 from episodic_dp.output import tables
 from episodic_dp.training import evaluation
 from episodic_dp.training import metrics
@@ -85,7 +86,7 @@ def find(paths: Iterable[str | os.PathLike]) -> list[pathlib.Path]:
     RunError: a path holds none.
   """
   found: dict[pathlib.Path, pathlib.Path] = {}
-  for path in map(pathlib.Path, paths):
+  for path in map(files.path_of, paths):
     # "key=10" comes after "key=9".
     below = sorted(path.glob("*/"), key=lambda c: (len(c.name), c.name))
     # A run that has just begun may have written its lock alone.

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 import math
-import pathlib
 from typing import Any
 
 from episodic_dp import accounting
@@ -13,6 +12,7 @@ from episodic_dp.accounting import report
 from episodic_dp.accounting import statement
 from episodic_dp.accounting.guarantee import by_level
 from episodic_dp.config import RunConfig
+from episodic_dp.output import files
 from episodic_dp.output import plotting
 from episodic_dp.output import tables
 from episodic_dp.plan import stages
@@ -208,7 +208,7 @@ def account_runs(
 
 
 def _read(path: str) -> Any:
-  file = pathlib.Path(path)
+  file = files.path_of(path)
   if file.is_dir():
     file = file / _STATEMENT
   try:

@@ -11,6 +11,7 @@ from episodic_dp import errors
 from episodic_dp import models
 from episodic_dp.config import build
 from episodic_dp.config import RunConfig
+from episodic_dp.output import files
 from episodic_dp.output import phases
 from episodic_dp.training import checkpoint
 from episodic_dp.training import reporting
@@ -49,7 +50,8 @@ def save(
   """
   config = RunConfig.read(workdir)
   start = config.model.start
-  if start is not None and os.path.realpath(path) == os.path.realpath(start):
+  place = os.path.realpath(files.path_of(path))
+  if start is not None and place == os.path.realpath(start):
     raise errors.RunError(
         f"{os.fspath(path)} is the start of the run in {workdir}, and its"
         " checkpoints are useless without it: give another name"

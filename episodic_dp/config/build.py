@@ -22,6 +22,7 @@ from episodic_dp.data import public
 from episodic_dp.learners import naming
 from episodic_dp.models import builder
 from episodic_dp.models import parts
+from episodic_dp.output import files
 from episodic_dp.private import state as state_lib
 from episodic_dp.training import resume
 
@@ -74,7 +75,7 @@ def build(
   # What later commands read, from any folder.
   start = config.model.start
   if start is not None and start not in parts.SHIPPED:
-    start = os.path.abspath(start)
+    start = str(files.path_of(start).absolute())
   recorded = dataclasses.replace(
       config,
       model=dataclasses.replace(

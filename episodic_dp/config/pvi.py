@@ -4,7 +4,6 @@ from collections.abc import Mapping
 import dataclasses
 import math
 import os
-import pathlib
 from typing import Literal
 
 import jax.numpy as jnp
@@ -17,6 +16,7 @@ from episodic_dp import plain
 from episodic_dp import plan as plan_lib
 from episodic_dp import pvi
 from episodic_dp.config import run_config
+from episodic_dp.output import files
 from episodic_dp.pvi import adult
 from episodic_dp.pvi import federation
 from episodic_dp.pvi import tables
@@ -185,7 +185,7 @@ def load(config: Config, data_dir: str | os.PathLike | None) -> Rows:
         "config.table.name='own_table' without --data_dir: name the"
         " folder with train.csv and schema.json"
     )
-  folder = pathlib.Path(data_dir)
+  folder = files.path_of(data_dir)
   schema = tables.read_schema(folder / "schema.json")
   train = tables.read(folder / "train.csv", schema)
   if not train.members:

@@ -32,7 +32,7 @@ class Where:
   def cache(self) -> pathlib.Path:
     """Return the folder of the prepared data."""
     chosen = self.cache_dir or os.environ.get("TFDS_DATA_DIR")
-    return pathlib.Path(chosen or "~/tensorflow_datasets").expanduser()
+    return files.path_of(chosen or "~/tensorflow_datasets")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Originals:
     """
     folders = []
     if where.data_dir is not None:
-      folder = pathlib.Path(where.data_dir).expanduser()
+      folder = files.path_of(where.data_dir)
       # The set's own folder first: other sets may have files of the same name.
       folders = [folder / self.name, folder]
     for source, archives in self.sources.items():

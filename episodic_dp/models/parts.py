@@ -277,7 +277,7 @@ def write_weights(path: str | os.PathLike[str], params: Any) -> None:
   Raises:
     ValueError: another ending.
   """
-  path = pathlib.Path(path)
+  path = files.path_of(path)
   _validate.one_of("ending of the weights", path.suffix, SUFFIXES)
   arrays = {
       name: np.asarray(leaf, order="C")  # Keeps a scalar a scalar.
@@ -338,7 +338,7 @@ def read_weights(
 
 def _read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
   """Read the arrays of a file, or of a shipped start."""
-  path = shipped(path) if path in SHIPPED else pathlib.Path(path)
+  path = shipped(path) if path in SHIPPED else files.path_of(path)
   if path.suffix not in SUFFIXES:
     raise _validate.refusal(
         "weights", os.fspath(path),

@@ -12,6 +12,11 @@ from typing import Any
 from episodic_dp import errors
 
 
+def path_of(path: str | os.PathLike) -> pathlib.Path:
+  """Return a path that a caller gave; "~" at its start is the home folder."""
+  return pathlib.Path(os.path.expanduser(path))
+
+
 @contextlib.contextmanager
 def replacing(
     path: str | os.PathLike, *, private: bool = False
@@ -25,7 +30,7 @@ def replacing(
     path: path of the file; its folder is made if it does not exist.
     private: whether only the owner may read it, from the first byte on.
   """
-  path = pathlib.Path(path)
+  path = path_of(path)
   made = path.with_name(f".{path.name}.tmp")
   path.parent.mkdir(parents=True, exist_ok=True)
   made.unlink(missing_ok=True)
@@ -53,7 +58,7 @@ def new_folder(path: str | os.PathLike) -> Iterator[pathlib.Path]:
     RunError: it is not empty.
   """
   check_new_folder(path)
-  path = pathlib.Path(os.path.abspath(path))
+  path = path_of(path).absolute()
   made = path.with_name(f".{path.name}.tmp")
   shutil.rmtree(made, ignore_errors=True)
   made.mkdir()
@@ -70,13 +75,14 @@ def check_folder(folder: str | os.PathLike) -> None:
   Raises:
     OSError: it cannot be made or written.
   """
-  pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
-  tempfile.TemporaryFile(dir=os.fspath(folder)).close()
+  folder = path_of(folder)
+  folder.mkdir(parents=True, exist_ok=True)
+  tempfile.TemporaryFile(dir=folder).close()
 
 
 def check_new_folder(path: str | os.PathLike) -> None:
   """Raise RunError if a folder cannot be made, or is not empty."""
-  path = pathlib.Path(path)
+  path = path_of(path)
   empty = path.is_dir() and not path.is_symlink() and not any(path.iterdir())
   if os.path.lexists(path) and not empty:
     raise errors.RunError(
@@ -95,7 +101,7 @@ def check_outside(
     folder: folder that must not change.
     flag: the flag that named it.
   """
-  if pathlib.Path(out).resolve().is_relative_to(pathlib.Path(folder).resolve()):
+  if path_of(out).resolve().is_relative_to(path_of(folder).resolve()):
     raise errors.RunError(
         f"results in {out} would change {flag}={folder}, which is only read:"
         " choose another folder"

@@ -5,7 +5,6 @@ that could make two labels one, or one label two.
 """
 
 from collections.abc import Callable, Iterable
-import functools
 from typing import Any
 import unicodedata
 
@@ -25,7 +24,6 @@ _LONGEST = 120  # Characters of a name in a message.
 Where = Callable[[int], str]  # Position of a label -> its place, for messages.
 
 
-@functools.cache
 def kind_of(label: type) -> str:
   """Return the kind of labels of a type; "" for a type that is no label."""
   for kind, types in _KINDS.items():
@@ -53,8 +51,8 @@ def read(name: str, values: Any, where: Where | None = None) -> np.ndarray:
       message names its place.
   """
   where = where or (lambda row: f"row {row} of {name}")
-  if isinstance(values, np.ma.MaskedArray):
-    values = np.where(np.ma.getmaskarray(values), None, values.data)
+  if np.ma.is_masked(values):
+    values = values.tolist()  # None for those that are masked.
   if not hasattr(values, "__array__"):
     # NumPy's choice of a type would turn 1 into "1", and 2^60 + 1 into 2^60.
     values = np.asarray(values, object)
@@ -131,9 +129,10 @@ def _objects(where: Where, array: np.ndarray) -> np.ndarray:
     array: object[rows].
   """
   items = array.tolist()
-  first = kind_of(type(items[0])) if items else ""
+  kinds = {label: kind_of(label) for label in set(map(type, items))}
+  first = kinds[type(items[0])] if items else ""
   for row, item in enumerate(items):
-    kind = kind_of(type(item))
+    kind = kinds[type(item)]
     blank = kind in ("text", "bytes") and not item.strip()
     if not kind or blank or item != item:
       raise errors.PlanError(

@@ -13,11 +13,11 @@ B. Becker and R. Kohavi, "Adult", UCI Machine Learning Repository (1996).
 
 import dataclasses
 import os
-import pathlib
 
 import numpy as np
 
 from episodic_dp import plan as plan_lib
+from episodic_dp.output import files
 from episodic_dp.pvi import tables
 
 FILES = ("adult.data", "adult.test")
@@ -168,7 +168,7 @@ def divide(
 
 def _read(data_dir: str | os.PathLike | None, file: str) -> tables.Table:
   """Return the rows of one of the two files, with a header or without."""
-  folder = pathlib.Path(data_dir or "no folder")
+  folder = files.path_of(data_dir or "no folder")
   found = [p for p in (folder / file, folder / "adult" / file) if p.is_file()]
   if not found:
     raise FileNotFoundError(

@@ -11,7 +11,6 @@ import dataclasses
 import io
 import json
 import os
-import pathlib
 from typing import Annotated, Any
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy as np
 from episodic_dp import _validate
 from episodic_dp import plain
 from episodic_dp import plan as plan_lib
+from episodic_dp.output import files
 from episodic_dp.plan import labels as labels_lib
 
 _MOST_SCALES = 10  # Numbers are limited to 10 scales around the centre.
@@ -115,7 +115,7 @@ def text_of(path: str | os.PathLike) -> str:
     PlanError: it is not UTF-8.
   """
   try:
-    return pathlib.Path(path).read_text(encoding="utf-8-sig")
+    return files.path_of(path).read_text(encoding="utf-8-sig")
   except UnicodeDecodeError as e:
     raise plan_lib.PlanError(
         f"{path} is not text in UTF-8 (its byte {e.start + 1} is not): save it"

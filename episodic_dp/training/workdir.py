@@ -19,6 +19,7 @@ from absl import logging
 from etils import epath
 
 from episodic_dp import errors
+from episodic_dp.output import files
 
 CONFIG = "config.json"
 CHECKPOINTS = "checkpoints"
@@ -58,7 +59,7 @@ def folder_of(workdir: str | os.PathLike) -> epath.Path:
   """Return the work directory as an absolute path."""
   if is_remote(workdir):
     return epath.Path(os.fspath(workdir))
-  return epath.Path(os.path.abspath(workdir))
+  return epath.Path(os.path.abspath(files.path_of(workdir)))
 
 
 def key_path(
@@ -72,7 +73,7 @@ def key_path(
       file in the home folder.
   """
   if key_file is not None:
-    return pathlib.Path(key_file).absolute()
+    return files.path_of(key_file).absolute()
   if not is_remote(workdir):
     return pathlib.Path(folder_of(workdir)) / PRIVATE / KEY
   name = urllib.parse.quote(os.fspath(workdir).rstrip("/"), safe="")
@@ -138,7 +139,7 @@ def read_config(workdir: str | os.PathLike) -> dict[str, Any]:
   Raises:
     RunError: it is missing, damaged, or from `episodic-dp pvi`.
   """
-  path = epath.Path(workdir) / CONFIG
+  path = folder_of(workdir) / CONFIG
   try:
     value = json.loads(path.read_text(encoding="utf-8"))
   except FileNotFoundError as e:

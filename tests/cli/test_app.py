@@ -83,6 +83,22 @@ def test_what_a_user_can_mend_is_one_sentence(error, reported):
   assert found is None if reported is None else reported in found
 
 
+def test_a_tilde_is_the_home_folder_in_every_argument(monkeypatch):
+  monkeypatch.setenv("HOME", "/home/ann")
+  values = flags.FlagValues()
+  flags.DEFINE_string("workdir", None, "", flag_values=values)
+  flags.DEFINE_list("ledger", [], "", flag_values=values)
+  flags.DEFINE_multi_string("config.FIELD", [], "", flag_values=values)
+  rest = app.parse_flags(
+      ["x", "--workdir=~/run", "--ledger=~/a,b~,~", "~/s.json", "a~/b",
+       "--config.model.start=~/w.npz"], values,
+  )
+  assert rest == ["x", "/home/ann/s.json", "a~/b"]
+  assert values.workdir == "/home/ann/run"
+  assert values.ledger == ["/home/ann/a", "b~", "/home/ann"]
+  assert values["config.FIELD"].value == ["model.start=/home/ann/w.npz"]
+
+
 def test_lines_of_a_log_stay_one_line(capsys):
   name = "a\nW1\x1b[2J"
   record = logging.LogRecord(

@@ -431,7 +431,7 @@ def test_declared_units_are_there_without_an_image(save):
         ({"class": np.zeros(COUNT)}, "'class' of .* is float64"),
         ({"class": np.zeros((COUNT, 1), int)}, r"of shape \(24, 1\)"),
         ({"class": np.full(COUNT, None)}, "own.npz"),
-        ({"class": np.asarray(["x", ""] * 12)}, "row 1 of .*'class' of .* no la"),
+        ({"class": np.asarray(["x", ""] * 12)}, "row 1 .*'class' .* no label"),
         ({"class": np.full(COUNT, b"\xff")}, "'class' of .* no text in UTF-8"),
         ({"units": np.full((6, 1), b"\xff")}, "'units' of .* no text in UTF-8"),
         ({"splits": np.zeros(COUNT, int)}, "splits.* optionally"),

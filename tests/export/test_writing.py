@@ -14,6 +14,8 @@ import yaml
 from episodic_dp import accounting
 from episodic_dp import errors
 from episodic_dp import export
+from episodic_dp.accounting import statement
+from episodic_dp.analysis import comparison
 from episodic_dp.config import RunConfig
 from episodic_dp.export import folder
 from episodic_dp.export import writing
@@ -49,6 +51,19 @@ def test_the_card_says_what_the_statement_says(run):
     for assumption in stated["assumptions"]:
       assert f"- {assumption}" in text
   assert "not measured on test tasks" in text
+
+
+def test_a_tilde_is_the_home_folder(copy, tmp_path, monkeypatch):
+  here = tmp_path / "here"
+  here.mkdir()
+  monkeypatch.setenv("HOME", str(copy.parent))
+  monkeypatch.chdir(here)
+  writing.write("~/run", "~/model")
+  assert export.Predictor.load("~/model").guarantees
+  (found,) = comparison.compare(["~/run"])
+  assert found["name"] == str(copy)
+  assert statement.verify_file(f"~/run/{reporting.GUARANTEE}").rows()
+  assert not any(here.iterdir())
 
 
 @pytest.mark.slow

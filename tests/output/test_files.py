@@ -2,10 +2,13 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from episodic_dp import errors
+from episodic_dp import models
 from episodic_dp.output import files
+from episodic_dp.training import workdir
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_beside(tmp_path):
@@ -25,6 +28,37 @@ def test_folders_are_made_and_text_is_utf_8(tmp_path):
   path = tmp_path / "a" / "b.txt"
   files.write_text(path, "ε ≤ 1")
   assert path.read_bytes().decode("utf-8") == "ε ≤ 1"
+
+
+def open_run(path):
+  with workdir.locked(path, key_file=f"{path}.key") as found:
+    found.key.write_text("key")
+
+
+def read_back(path):
+  models.write_weights(f"{path}.npz", {"kernel": np.ones(2)})
+  assert models.read_weights(f"{path}.npz")["kernel"].tolist() == [1, 1]
+  files.write_text(path, "read")
+
+
+def make_folder(path):
+  with files.new_folder(path):
+    pass
+
+
+@pytest.mark.parametrize(
+    "door", [open_run, read_back, make_folder, files.check_folder]
+)
+def test_a_tilde_is_the_home_folder(door, tmp_path, monkeypatch):
+  home, here = tmp_path / "home", tmp_path / "here"
+  for folder in (home, here):
+    folder.mkdir()
+  monkeypatch.setenv("HOME", str(home))
+  monkeypatch.chdir(here)
+  door("~/x")
+  assert (home / "x").exists() and not any(here.iterdir())
+  with pytest.raises(errors.RunError, match="would change"):
+    files.check_outside("~/x/results", home / "x", "--workdir")
 
 
 def test_content_is_on_the_disk_before_it_takes_the_place(

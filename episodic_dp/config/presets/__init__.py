@@ -9,6 +9,7 @@ from typing import Any
 
 from episodic_dp import errors
 from episodic_dp.config import run_config
+from episodic_dp.output import files
 
 _FOLDER = pathlib.Path(__file__).parent
 
@@ -43,11 +44,11 @@ def load(
     ValueError: an argument is unknown or wrong.
   """
   name, colon, arguments = source.partition(":")
-  path = name
+  path = str(files.path_of(name))
   if name in names:
     folder = _FOLDER / "pvi" if name in PVI_NAMES else _FOLDER
     path = str(folder / f"{name}.py")
-  elif not os.path.isfile(name):
+  elif not os.path.isfile(path):
     raise errors.RunError(
         f"--config={name}: expected a file, or one of {', '.join(names)}"
     )

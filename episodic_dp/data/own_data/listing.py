@@ -131,11 +131,8 @@ def divide(
       few units, a class or a crossing unit in two parts, or two names of a
       level that differ only in blanks or in their Unicode form.
   """
-  for k, level in enumerate(listing.levels[:-1]):
-    labels_lib.check_names(
-        lambda _, level=level: f"a '{level}' of {listing.source}",
-        (c.path[k] for c in listing.classes if len(c.path) > k),
-    )
+  for k in range(len(listing.levels) - 1):
+    _check_names(listing, k)
   for name in ("by", "crossing"):
     level = getattr(options, name)
     if level not in (None, *listing.levels[:-1]):
@@ -164,6 +161,13 @@ def divide(
           f" examples, or divide by another seed ({rows.FLAG}seed)"
       )
   return parts
+
+
+def _check_names(listing: Listing, k: int) -> None:
+  """Raise PlanError if two names of level k look alike, in any part."""
+  place = f"a '{listing.levels[k]}' of {listing.source}"
+  names = (c.path[k] for c in listing.classes if len(c.path) > k)
+  labels_lib.check_names(lambda _: place, names)
 
 
 def _check_apart(

@@ -40,6 +40,7 @@ from episodic_dp.data.own_data import listing as listing_lib
 from episodic_dp.data.own_data import npz
 from episodic_dp.data.own_data import rows as rows_lib
 from episodic_dp.data.own_data import trees
+from episodic_dp.output import files
 from episodic_dp.output import phases
 
 Options = rows_lib.Options
@@ -79,7 +80,7 @@ def survey(data_dir: originals.Path | None, options: Options) -> Survey:
         " data_dir=PATH), a folder class/image or group/class/image, an .npz of"
         " arrays, or a .csv of files and labels"
     )
-  path = pathlib.Path(data_dir).expanduser()
+  path = files.path_of(data_dir)
   if path.is_dir():
     listing = trees.folder_listing(path, options.levels)
   elif path.is_file() and path.suffix == ".npz":
