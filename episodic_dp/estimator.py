@@ -31,6 +31,8 @@ from episodic_dp.config import solving
 from episodic_dp.config.presets import own_data
 from episodic_dp.export import writing
 from episodic_dp.models import builder
+from episodic_dp.output import files
+from episodic_dp.plan import labels as labels_lib
 
 _LEVELS = ("person", "class", "example")
 
@@ -89,12 +91,13 @@ class FewShotClassifier:
       people: [n] numbers or text, the person of each example.
 
     Raises:
-      ValueError: an array has a wrong shape or type.
+      ValueError: an array has a wrong shape or type; or a label or a person is
+        missing, not exact, or alike another one (see `Hierarchy.from_labels`).
       PlanError: an option is out of range, or epsilon cannot be reached.
       RunError: the work directory cannot be used.
     """
     backends.ask_for_cores()
-    train = _dataset(np.asarray(images), np.asarray(labels), np.asarray(people))
+    train = _dataset(np.asarray(images), labels, people)
     config, _ = solving.spend(self._config(train), self.epsilon)
     self._place = tempfile.TemporaryDirectory()
     run = self.workdir or pathlib.Path(self._place.name, "run")
@@ -134,7 +137,8 @@ class FewShotClassifier:
       RunError: the estimator is not adapted.
       ValueError: an example cannot be used.
     """
-    return np.asarray(self._of("_adapted", "adapt").predict(images).labels)
+    found = self._of("_adapted", "adapt").predict(images).labels
+    return labels_lib.read("predictions", found)
 
   def score(self, images: Any, labels: Any) -> float:
     """Return the share of examples that `predict` classifies correctly.
@@ -144,9 +148,22 @@ class FewShotClassifier:
       labels: [n], their classes.
 
     Raises:
-      RunError, ValueError: as in `predict`.
+      RunError, ValueError: as in `predict`; or the labels are not as many, or
+        of another type than those of `adapt`.
     """
-    return float(np.mean(self.predict(images) == np.asarray(labels)))
+    found, truth = self.predict(images), labels_lib.read("labels", labels)
+    if len(found) != len(truth):
+      raise ValueError(
+          f"there are {len(found)} images and {len(truth)} labels: give one"
+          " label for each image"
+      )
+    kinds = [labels_lib.kind_of(type(part.item(0))) for part in (found, truth)]
+    if kinds[0] != kinds[1]:
+      raise ValueError(
+          f"a label is {kinds[1]} and those of adapt are {kinds[0]}: give"
+          " labels of one type to both"
+      )
+    return float(np.mean(found == truth))
 
   @property
   def guarantee(self) -> accounting.Guarantee:
@@ -164,7 +181,7 @@ class FewShotClassifier:
       RunError: the estimator is not fitted.
       FileExistsError: the folder exists.
     """
-    shutil.copytree(self._of("_exported", "fit"), path)
+    shutil.copytree(self._of("_exported", "fit"), files.path_of(path))
 
   @classmethod
   def load(
@@ -184,7 +201,7 @@ class FewShotClassifier:
       RunError, PlanError: a file is missing or changed, or `model` is missing.
     """
     found = cls()
-    found._exported = pathlib.Path(path)
+    found._exported = files.path_of(path)
     found._predictor = export.Predictor.load(path, model=model)
     return found
 
@@ -231,10 +248,10 @@ class FewShotClassifier:
     return dataclasses.replace(parsed, model=model, learner=learner)
 
 
-def _dataset(
-    images: np.ndarray, labels: np.ndarray, people: np.ndarray
-) -> data.ArrayDataset:
-  """Return the examples in the order of people and their classes."""
+def _dataset(images: np.ndarray, labels: Any, people: Any) -> data.ArrayDataset:
+  """Return the examples with the tree of people and their classes."""
+  labels = labels_lib.read("labels", labels)
+  people = labels_lib.read("people", people)
   if not len(images) == len(labels) == len(people):
     raise ValueError(
         f"images, labels and people have {len(images)}, {len(labels)} and"
@@ -250,12 +267,10 @@ def _dataset(
     images = images[..., None]
   if images.dtype.kind == "f":
     images = images.astype(np.float32)
-  order = np.lexsort((labels, people))
   return data.ArrayDataset(
       name="arrays",
-      images=images[order],
+      images=images,
       hierarchy=plan.Hierarchy.from_labels(
-          dict(zip(_LEVELS, (people[order], labels[order]))),
-          leaf=_LEVELS[-1],
+          dict(zip(_LEVELS, (people, labels))), leaf=_LEVELS[-1]
       ),
   )

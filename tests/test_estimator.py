@@ -55,10 +55,40 @@ def test_adapts_to_classes_of_any_name_and_number(fitted):
 
 
 @pytest.mark.few(1)
-def test_a_saved_model_predicts_the_same_and_is_verified(fitted, tmp_path):
+def test_labels_are_compared_with_those_of_adapt(fitted):
   model, (features, labels, _) = fitted
-  model.save(tmp_path / "model")
-  again = model.load(tmp_path / "model", model=make_model)
+  text = labels.astype(str)
+  big = 2**60 + labels.astype(object)
+  for names, other in ((labels, text), (text, labels), (big, labels > 0)):
+    right = model.adapt(features[:40], names[:40]).score(features, names)
+    assert right > 0.9
+    for same in (names[:, None], [[name] for name in names]):
+      assert model.score(features, same) == right
+      model.adapt(features[:40], same[:40])
+    for match, wrong in (
+        ("shape", np.stack([names, names], 1)),
+        ("360 images and 359 labels", names[1:]),
+        ("row 0 of labels is None", [None, *names[1:]]),
+        ("labels of one type", other),
+    ):
+      with pytest.raises(ValueError, match=match):
+        model.score(features, wrong)
+  for match, wrong in (
+      ("row 3 of labels is nan", np.where(np.arange(360) == 3, np.nan, 1.0)),
+      ("row 1 of labels is '1', text", [1, "1", *[1] * 358]),
+  ):
+    with pytest.raises(ValueError, match=match):
+      model.adapt(features, wrong)
+
+
+@pytest.mark.few(1)
+def test_a_saved_model_predicts_the_same_and_is_verified(
+    fitted, tmp_path, monkeypatch
+):
+  model, (features, labels, _) = fitted
+  monkeypatch.setenv("HOME", str(tmp_path))
+  model.save("~/model")
+  again = model.load("~/model", model=make_model)
   assert again.guarantee == model.guarantee
   first, second = (
       m.adapt(features[:30], labels[:30]).predict(features[30:])
@@ -108,6 +138,22 @@ def test_what_cannot_be_is_said():
     model.fit(features.astype(int), labels, people)
   with pytest.raises(ValueError, match="give images as uint8"):
     model.fit(people_of((9, 9))[0] / np.float32(255), labels, people)
+  text = people.astype(str).astype(object)
+  spelled = np.where(np.arange(people.size) % 2, text + " ", text)
+  merged = [str(p) if i % 2 else p for i, p in enumerate(people)]
+  broken = features.copy()
+  broken[7] = np.nan
+  for match, values, classes, who in (
+      ("of people is .*differ only in blanks", features, labels, spelled),
+      ("row 1 of people is '.*', text, and row 0", features, labels, merged),
+      ("row 5 of people is nan", features, labels,
+       np.where(np.arange(people.size) == 5, np.nan, people)),
+      ("row 4 of labels is nan", features,
+       np.where(np.arange(people.size) == 4, np.nan, labels), people),
+      ("first row 7", broken, labels, people),
+  ):
+    with pytest.raises(plan.PlanError, match=match):
+      model.fit(values, classes, who)
   for match, changed in (
       ("nothing would be learned", dict(way=5)),
       ("epsilon|noise", dict(way=2, epsilon=1e-6)),

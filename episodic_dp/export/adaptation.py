@@ -23,6 +23,7 @@ from episodic_dp.export.predictor import Predictor
 from episodic_dp.output import files
 from episodic_dp.output import phases
 from episodic_dp.output import quoting
+from episodic_dp.plan import labels as labels_lib
 
 PREDICTIONS = "predictions.csv"
 
@@ -69,7 +70,7 @@ def listed(path: str | os.PathLike[str]) -> Listing:
     RunError, ValueError, OSError: it has another form; one sentence that names
       the place.
   """
-  root = pathlib.Path(path)
+  root = files.path_of(path)
   found = trees.scan(root)
   names = found.files
   if not names:
@@ -84,7 +85,9 @@ def listed(path: str | os.PathLike[str]) -> Listing:
         f"{root / wrong} is {wrong.count(os.sep)} folders deep: give a folder"
         " of images for each class, or images alone"
     )
-  return Listing(root, names, ["".join(owner) for owner in found.owners])
+  labels = ["".join(owner) for owner in found.owners]
+  labels_lib.check_names(lambda _: f"a folder in {root}", labels)
+  return Listing(root, names, labels)
 
 
 def read(
@@ -145,7 +148,7 @@ def adapt(
   with phases.phase("adapting and classifying"):
     adapted = predictor.adapt_rows(rows, shown.labels)
     predictions = adapted.predict_rows(queries)
-  path = pathlib.Path(out) / PREDICTIONS
+  path = files.path_of(out) / PREDICTIONS
   files.write_text(path, _table(asked, predictions))
   shots = {name: shown.labels.count(name) for name in shown.classes}
   return Result(asked, predictions, shots, path)

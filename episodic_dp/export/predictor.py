@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import math
 import os
-import pathlib
 from typing import Any
 
 import jax
@@ -31,6 +30,8 @@ from episodic_dp.models import builder
 from episodic_dp.models import model as models_lib
 from episodic_dp.models import networks
 from episodic_dp.models import parts
+from episodic_dp.output import files
+from episodic_dp.plan import labels as labels_lib
 from episodic_dp.sampling import episodes
 
 Weights = Mapping[str, np.ndarray]
@@ -178,7 +179,7 @@ class Predictor:
         code and not given; one sentence.
       PlanError: the privacy statement does not hold.
     """
-    root = pathlib.Path(path)
+    root = files.path_of(path)
     contents = folder_lib.read(root)
     place = root / folder_lib.STATEMENT
     verification = statement_lib.verify_file(
@@ -235,16 +236,17 @@ class Predictor:
 
     Args:
       images: as for `Adapted.predict`.
-      labels: the class of each, names or whole numbers.
+      labels: the class of each, names or numbers.
 
     Raises:
-      ValueError: an image cannot be used, or the model does not take this
-        number of classes; one sentence.
+      ValueError: an image or a label cannot be used, or the model does not take
+        this number of classes; one sentence.
     """
+    found = labels_lib.read("labels", labels).tolist()
     rows = preprocessing.of_arrays(
         self.description.preprocessing, images, "the support images"
     )
-    return self.adapt_rows(rows, np.asarray(labels, object).tolist())
+    return self.adapt_rows(rows, found)
 
   def adapt_rows(
       self, rows: np.ndarray, labels: Sequence[Hashable]

@@ -46,6 +46,9 @@ def test_folders_that_are_no_examples_are_named(tmp_path):
   (tmp_path / "b" / "y.png").unlink()
   own_images.write(tmp_path / "z.png")
   refused("z.png is 0 folders deep: give a folder of images")
+  (tmp_path / "z.png").unlink()
+  own_images.write(tmp_path / "b " / "x.png")
+  refused("a folder in .* is 'b' and a folder in .* is 'b ', which differ only")
 
 
 def test_an_example_of_another_kind_is_named(tmp_path):
