@@ -152,16 +152,12 @@ class FewShotClassifier:
         of another type than those of `adapt`.
     """
     found, truth = self.predict(images), labels_lib.read("labels", labels)
-    if len(found) != len(truth):
+    kinds = [labels_lib.kind_of(label) for label in (*found[:1], *truth[:1])]
+    if len(found) != len(truth) or len(set(kinds)) > 1:
       raise ValueError(
-          f"there are {len(found)} images and {len(truth)} labels: give one"
-          " label for each image"
-      )
-    kinds = [labels_lib.kind_of(type(part.item(0))) for part in (found, truth)]
-    if kinds[0] != kinds[1]:
-      raise ValueError(
-          f"a label is {kinds[1]} and those of adapt are {kinds[0]}: give"
-          " labels of one type to both"
+          f"there are {len(found)} images and {len(truth)} labels, and the"
+          f" first labels of adapt and score are {' and '.join(kinds)}: give"
+          " one label for each image, of one type in both"
       )
     return float(np.mean(found == truth))
 

@@ -69,7 +69,7 @@ def test_labels_are_compared_with_those_of_adapt(fitted):
         ("shape", np.stack([names, names], 1)),
         ("360 images and 359 labels", names[1:]),
         ("row 0 of labels is None", [None, *names[1:]]),
-        ("labels of one type", other),
+        ("of one type in both", other),
     ):
       with pytest.raises(ValueError, match=match):
         model.score(features, wrong)

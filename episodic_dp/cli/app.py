@@ -91,7 +91,10 @@ def parse_flags(
   # --config.steps=3 is the value steps=3 of a flag.
   fields = [re.sub(r"^--?config\.", "--config.FIELD=", a) for a in argv[1:]]
   # A shell leaves the ~ of --workdir=~/run.
-  fields = [re.sub(r"(?<![^=,])~[^/,]*", _home, text) for text in fields]
+  fields = [
+      re.sub(r"(?<![^=,])~[^/,]*", lambda m: os.path.expanduser(m[0]), text)
+      for text in fields
+  ]
   try:
     rest = values([argv[0], *fields])
   except flags.Error as e:
@@ -110,10 +113,6 @@ def parse_flags(
           f" as in --{name}=NAME"
       )
   return rest
-
-
-def _home(found: re.Match[str]) -> str:
-  return os.path.expanduser(found[0])
 
 
 def is_required(flag: flags.Flag) -> bool:

@@ -584,7 +584,7 @@ def _declared(
   )
   if column.size and array.size:
     declared, held = column.item(0), array.item(0)
-    if labels_lib.kind_of(type(declared)) != labels_lib.kind_of(type(held)):
+    if labels_lib.kind_of(declared) != labels_lib.kind_of(held):
       raise errors.PlanError(
           f"units name '{name}' {errors.shown(declared)}, but the labels have"
           f" {errors.shown(held)}: use text in both or numbers in both"

@@ -4,7 +4,7 @@ Two labels are one unit only if they are equal. Nothing is converted on the way
 that could make two labels one, or one label two.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 import unicodedata
 
@@ -15,7 +15,7 @@ from episodic_dp import errors
 # Kind of labels -> its types.
 _KINDS: dict[str, tuple[type, ...]] = {
     "true or false": (bool, np.bool_),
-    "a number": (int, float, np.integer, np.floating),
+    "a number": (int, float, np.integer),
     "text": (str,),
     "bytes": (bytes,),
 }
@@ -24,10 +24,10 @@ _LONGEST = 120  # Characters of a name in a message.
 Where = Callable[[int], str]  # Position of a label -> its place, for messages.
 
 
-def kind_of(label: type) -> str:
-  """Return the kind of labels of a type; "" for a type that is no label."""
+def kind_of(label: object) -> str:
+  """Return the kind of a label, for messages; "" if it is none."""
   for kind, types in _KINDS.items():
-    if issubclass(label, types):
+    if isinstance(label, types):
       return kind
   return ""
 
@@ -76,10 +76,10 @@ def read(name: str, values: Any, where: Where | None = None) -> np.ndarray:
     raise errors.PlanError(
         f"{name} are {array.dtype}: give whole numbers or text"
     )
-  return _objects(where, array.astype(object))
+  return _objects(where, array.astype(object).tolist())
 
 
-def check_names(where: Where, names: Iterable[str]) -> None:
+def check_names(where: Where, names: Sequence[str]) -> None:
   """Refuse names that differ only in blanks or in their Unicode form.
 
   Args:
@@ -89,21 +89,19 @@ def check_names(where: Where, names: Iterable[str]) -> None:
   Raises:
     PlanError: there are two such names; it quotes both in ASCII.
   """
-  places: dict[str, int] = {}
-  spellings: dict[str, str] = {}
-  for number, spelling in enumerate(names):
-    if spelling in places:
-      continue
-    places[spelling] = number
-    form = " ".join(unicodedata.normalize("NFC", spelling).split())
-    other = spellings.setdefault(form, spelling)
-    if other != spelling:
+  found: dict[str, str] = {}
+  for name in dict.fromkeys(names):
+    form = " ".join(unicodedata.normalize("NFC", name).split())
+    other = found.setdefault(form, name)
+    if other != name:
+      first, second = (
+          f"{where(names.index(one))} is {ascii(one)[:_LONGEST]}"
+          for one in (other, name)
+      )
       raise errors.PlanError(
-          f"{where(places[other])} is {ascii(other)[:_LONGEST]} and"
-          f" {where(number)} is"
-          f" {ascii(spelling)[:_LONGEST]}, which differ only in blanks or in"
-          " their Unicode form: spell one name one way, and make two names"
-          " differ visibly"
+          f"{first} and {second}, which differ only in blanks or in their"
+          " Unicode form: spell one name one way, and make two names differ"
+          " visibly"
       )
 
 
@@ -114,42 +112,38 @@ def _floats(where: Where, array: np.ndarray) -> np.ndarray:
   if wrong.any():
     row = int(np.argmax(wrong))
     raise errors.PlanError(
-        f"{where(row)} is {array[row]}, which names nobody or, from"
-        f" 2^{bits} on, several numbers: leave the row out, or give whole"
-        " numbers or text"
+        f"{where(row)} is {array[row]}, which names nobody or, from 2^{bits}"
+        " on, several numbers: leave the row out, or give whole numbers or text"
     )
   return array.astype(np.float64)
 
 
-def _objects(where: Where, array: np.ndarray) -> np.ndarray:
+def _objects(where: Where, items: list[Any]) -> np.ndarray:
   """Return Python's objects as labels of one kind; PlanError if they are not.
 
   Args:
     where: position of a label -> its place, for messages.
-    array: object[rows].
+    items: the labels.
   """
-  items = array.tolist()
-  kinds = {label: kind_of(label) for label in set(map(type, items))}
-  first = kinds[type(items[0])] if items else ""
+  kind = kind_of(items[0]) if items else ""
   for row, item in enumerate(items):
-    kind = kinds[type(item)]
-    blank = kind in ("text", "bytes") and not item.strip()
-    if not kind or blank or item != item:
+    own = kind_of(item)
+    blank = own in ("text", "bytes") and not item.strip()
+    if not own or blank or item != item:
       raise errors.PlanError(
-          f"{where(row)} is {errors.shown(item)}, which is no label:"
-          " leave the row out, or give a whole number or text"
+          f"{where(row)} is {errors.shown(item)}, which is no label: leave the"
+          " row out, or give a whole number or text"
       )
-    if kind != first:
+    if own != kind:
       raise errors.PlanError(
-          f"{where(row)} is {errors.shown(item)}, {kind}, and {where(0)} is"
-          f" {errors.shown(items[0])}, {first}: give numbers alone or text"
-          " alone"
+          f"{where(row)} is {errors.shown(item)}, {own}, and {where(0)} is"
+          f" {errors.shown(items[0])}, {kind}: give numbers alone or text alone"
       )
-  if first == "true or false":
-    return array.astype(bool)
-  if first == "a number":
+  if kind == "true or false":
+    return np.asarray(items, bool)
+  if kind == "a number":
     return _numbers(where, items)
-  if first == "bytes":
+  if kind == "bytes":
     try:
       items = [item.decode() for item in items]
     except UnicodeDecodeError as e:
@@ -162,20 +156,12 @@ def _objects(where: Where, array: np.ndarray) -> np.ndarray:
 
 
 def _numbers(where: Where, items: list[Any]) -> np.ndarray:
-  """Return numbers as int64, float64 or, if neither is exact, objects."""
-  floats = [isinstance(item, (float, np.floating)) for item in items]
-  # A filling of two bytes leaves the array the type of the floats.
-  checked = _floats(where, np.asarray([
-      item if own else np.float16(0) for own, item in zip(floats, items)
-  ]))
-  if all(floats):
-    return checked
-  exact = [
-      float(item) if own else int(item) for own, item in zip(floats, items)
-  ]
+  """Return numbers as int64, or as objects if that would change one."""
+  exact = [i if isinstance(i, float) else int(i) for i in items]
+  floats = [i if isinstance(i, float) else 0.0 for i in exact]
+  _floats(where, np.asarray(floats))
   try:
     whole = np.asarray(exact, np.int64)
   except OverflowError:
     return np.asarray(exact, object)
-  # A float with a fraction was cut off.
   return whole if whole.tolist() == exact else np.asarray(exact, object)

@@ -27,7 +27,7 @@ _MOST_SCALES = 10  # Numbers are limited to 10 scales around the centre.
 def _check_different(name: str, value: Any) -> Any:
   if not value or len(set(value)) < len(value):
     raise _validate.refusal(name, value, "one or more words that differ")
-  labels_lib.check_names(lambda i: f"{name}[{i}]", value)
+  labels_lib.check_names(lambda i: f"{name}[{i}]", [*value])
   return value
 
 

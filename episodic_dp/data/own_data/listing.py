@@ -9,10 +9,8 @@ and in the division into parts.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent import futures
 import dataclasses
 import hashlib
-import os
 import pathlib
 from typing import NamedTuple
 
@@ -24,7 +22,6 @@ from episodic_dp.data import dataset
 from episodic_dp.data.own_data import rows
 from episodic_dp.data.own_data.readers import Example
 from episodic_dp.errors import shown
-from episodic_dp.output import phases
 from episodic_dp.plan import labels as labels_lib
 
 SHARES = (0.6, 0.2, 0.2)
@@ -73,22 +70,6 @@ class Listing:
   files: tuple[pathlib.Path, ...]
   shape: tuple[int, ...] | None
   reader: Callable[[], Reader]
-
-  def fingerprint(self) -> str:
-    """Return a digest of the names and the content of the files."""
-    digest = hashlib.sha256()
-    with (
-        phases.phase(f"comparing {self.source} with the prepared data"),
-        futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool,
-    ):
-      for path, content in zip(self.files, pool.map(_digest, self.files)):
-        digest.update(os.fsencode(path.name) + b"\0" + content)
-    return digest.hexdigest()
-
-
-def _digest(path: pathlib.Path) -> bytes:
-  with path.open("rb") as file:
-    return hashlib.file_digest(file, "sha256").digest()
 
 
 def group(keys: Iterable[Key], units: Iterable[Key] = ()) -> tuple[Class, ...]:
@@ -166,7 +147,7 @@ def divide(
 def _check_names(listing: Listing, k: int) -> None:
   """Raise PlanError if two names of level k look alike, in any part."""
   place = f"a '{listing.levels[k]}' of {listing.source}"
-  names = (c.path[k] for c in listing.classes if len(c.path) > k)
+  names = [c.path[k] for c in listing.classes if len(c.path) > k]
   labels_lib.check_names(lambda _: place, names)
 
 

@@ -19,10 +19,14 @@ a unit, even an empty one; an .npz declares its units in an array `units`.
 Without that array the units are those of the records, and every guarantee below
 the first level states the assumption of a public list.
 
+Names of one level that differ only in blanks or in their Unicode form are
+refused, in whichever parts they are: they may be one unit or two.
+
 A record is one file or one row. A copy under another name is another record: a
 guarantee for one record does not cover adding or removing all copies.
 """
 
+from collections.abc import Sequence
 from concurrent import futures
 import dataclasses
 import hashlib
@@ -45,6 +49,7 @@ from episodic_dp.output import phases
 
 Options = rows_lib.Options
 
+_THREADS = min(8, os.cpu_count() or 1)
 _BATCH = 1024  # Examples that are passed to the reading threads at once.
 
 
@@ -119,7 +124,7 @@ def load(
   """Load the three splits of own data; their classes are disjoint.
 
   Examples are read once, with a progress bar, into a file that later runs map.
-  A change of a source file or of an option makes a new file. It holds all
+  Another content of a source file or another option makes a new file. It holds all
   examples, so its folder is readable by its owner only.
 
   Args:
@@ -154,6 +159,23 @@ def load(
   return dataset.Splits(**parts)
 
 
+def fingerprint(paths: Sequence[pathlib.Path]) -> str:
+  """Return a digest of the names and the content of files, in order."""
+
+  def content(path: pathlib.Path) -> bytes:
+    with path.open("rb") as file:
+      return hashlib.file_digest(file, "sha256").digest()
+
+  digest = hashlib.sha256()
+  with (
+      phases.phase("comparing the files with the prepared data"),
+      futures.ThreadPoolExecutor(_THREADS) as pool,
+  ):
+    for path, found in zip(paths, pool.map(content, paths)):
+      digest.update(os.fsencode(path.name) + b"\0" + found)
+  return digest.hexdigest()
+
+
 def _rows(survey: Survey, options: Options, root: pathlib.Path) -> np.ndarray:
   """Return the rows of all records, mapped from a file that is made once.
 
@@ -173,7 +195,8 @@ def _rows(survey: Survey, options: Options, root: pathlib.Path) -> np.ndarray:
       for one in classes
       for record in one.records
   ]
-  about = f"5/{listing.source.resolve()}/{listing.fingerprint()}/{options}/"
+  content = fingerprint(listing.files)
+  about = f"5/{listing.source.resolve()}/{content}/{options}/"
   digest = hashlib.sha256(about.encode(errors="surrogateescape"))
   digest.update(np.asarray(numbers, "<i8").tobytes())
   path = root / f"{digest.hexdigest()[:32]}.npy"
@@ -198,7 +221,7 @@ def _decode(
   seen: set[bytes] = set()
   with (
       cache.new_mapped_array(path, shape, form.dtype) as rows,
-      futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool,
+      futures.ThreadPoolExecutor(_THREADS) as pool,
       phases.progress(len(numbers), listing.levels[-1]) as progress,
   ):
 

@@ -19,7 +19,8 @@ A table (.csv) does not need nested folders:
 examples: diagnosis/patient/image, or patient/diagnosis/image. So a patient may
 have images of several diagnoses (the levels cross). A column `split` of train,
 validation and test divides the rows. Columns that no level names are left out.
-The units are those of the rows: see `Hierarchy.units_from_records`.
+The units are those of the rows: see `Hierarchy.units_from_records`. A path is
+found in either Unicode form. Blanks at the end of a label belong to it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -276,7 +277,7 @@ def _lines(path: pathlib.Path) -> list[dict[str, str]]:
     )
   for number, line in enumerate(lines, 2):
     # A surplus value has the key None, and a missing one is None.
-    # NumPy drops zero bytes at the end of a text, and two labels become one.
+    # No file name holds a zero byte, and no reader sees one in a label.
     if None in line or not all(
         v and v.strip() and "\0" not in v for v in line.values()
     ):
