@@ -124,8 +124,8 @@ def load(
   """Load the three splits of own data; their classes are disjoint.
 
   Examples are read once, with a progress bar, into a file that later runs map.
-  Another content of a source file or another option makes a new file. It holds all
-  examples, so its folder is readable by its owner only.
+  Another content of a source file or another option makes a new file. It holds
+  all examples, so its folder is readable by its owner only.
 
   Args:
     options: options of the units and of the rows.
