@@ -30,6 +30,12 @@ def dry_run(*own, workdir="/runs/mine"):
   return printed.getvalue()
 
 
+def test_logs_lie_in_the_home_folder_of_a_tilde(monkeypatch):
+  monkeypatch.setenv("HOME", "/home/ann")
+  found = job_lib.of_command(["train", "--workdir=~/runs/a"], [])
+  assert found.workdir == "/home/ann/runs/a"
+
+
 def test_a_sweep_is_every_combination_in_a_folder_each():
   job = job_lib.of_command([*TRAIN, "--workdir=runs/a"], FIELDS)
   assert [run.name for run in job.runs] == [
