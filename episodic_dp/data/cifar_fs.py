@@ -22,8 +22,8 @@ from typing import NamedTuple
 import zipfile
 
 import numpy as np
-from PIL import Image
 
+from episodic_dp import foreign
 from episodic_dp.data import cache
 from episodic_dp.data import dataset
 from episodic_dp.data import originals
@@ -171,7 +171,7 @@ def _sheets(paths: Paths) -> Images:
   for path in paths:
     with zipfile.ZipFile(path) as z:
       for member in z.namelist():
-        with z.open(member) as content, Image.open(content) as picture:
+        with z.open(member) as content, foreign.picture(content) as picture:
           sheet = np.asarray(picture.convert("RGB"))
         columns = sheet.shape[1] // SIZE
         grid = sheet.reshape(-1, SIZE, columns, SIZE, 3).swapaxes(1, 2)

@@ -14,9 +14,9 @@ from typing import Literal, NamedTuple
 import zipfile
 
 import numpy as np
-from PIL import Image
 
 from episodic_dp import _validate
+from episodic_dp import foreign
 from episodic_dp import plain
 from episodic_dp.data import cache
 from episodic_dp.data import dataset
@@ -30,6 +30,7 @@ COPIES = {
     "jpeg": "of a copy without a known checksum",
 }
 
+_MOST_BYTES = 2**30  # Of all files in a zip.
 _TABLE = pathlib.Path(__file__).with_suffix(".tsv")
 _ZIPS = (
     originals.Archive(
@@ -188,6 +189,9 @@ def _contents(path: pathlib.Path) -> dict[str, bytes]:
   if path.is_dir():
     return {file.stem: file.read_bytes() for file in path.iterdir()}
   with zipfile.ZipFile(path) as z:
+    unpacked = sum(info.file_size for info in z.infolist())
+    if unpacked > _MOST_BYTES:
+      raise ValueError(f"it unpacks to {unpacked} bytes, too many")
     return {pathlib.PurePath(n).stem: z.read(n) for n in z.namelist()}
 
 
@@ -198,9 +202,9 @@ def decode(content: bytes, name: str = "an image") -> np.ndarray:
     ValueError: it is damaged, not a picture, or of another size.
   """
   try:
-    with Image.open(io.BytesIO(content)) as image:
+    with foreign.picture(io.BytesIO(content)) as image:
       pixels = np.asarray(image.convert("RGB"))
-  except OSError as e:
+  except (OSError, ValueError) as e:
     raise ValueError(f"{name} cannot be decoded: {e}") from e
   if pixels.shape != (SIZE, SIZE, 3):
     raise ValueError(f"{name} is not {SIZE} x {SIZE}: {pixels.shape}")

@@ -17,6 +17,7 @@ import zipfile
 import numpy as np
 from PIL import Image
 
+from episodic_dp import foreign
 from episodic_dp.data import cache
 from episodic_dp.data import dataset
 from episodic_dp.data import originals
@@ -194,6 +195,6 @@ def _read_files(source: str, paths: list[pathlib.Path]) -> Iterator[np.ndarray]:
 
 def decode(png: bytes) -> np.ndarray:
   """Return one drawing, uint8[28, 28, 1] of 0 (ink) and 255 (paper)."""
-  with Image.open(io.BytesIO(png)) as image:
+  with foreign.picture(io.BytesIO(png)) as image:
     grey = image.convert("L").resize((SIZE, SIZE), Image.Resampling.NEAREST)
   return np.asarray(grey)[..., None]

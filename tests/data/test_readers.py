@@ -1,14 +1,18 @@
 """Single files become examples and rows, or end in one sentence."""
 
 import io
+import os
 import struct
 import sys
 
 import numpy as np
+from PIL import EpsImagePlugin
 from PIL import Image
 import pytest
 
 from episodic_dp import data
+from episodic_dp.data import mini_imagenet
+from episodic_dp.data import omniglot
 from episodic_dp.data.own_data import readers
 from episodic_dp.data.own_data import rows
 from tests.data import own_images
@@ -59,6 +63,56 @@ def test_sides_are_scaled_with_an_average():
   found = rows.resized(board.astype(np.uint8), GREY)
   assert found.shape == GREY
   assert abs(found[1:3, 1:3].astype(int) - 127).max() <= 2
+
+
+@pytest.fixture
+def ghostscript(tmp_path, monkeypatch):
+  """A program that Pillow would start; returns whether it was."""
+  (tmp_path / "bin").mkdir()
+  program, started = tmp_path / "bin" / "gs", tmp_path / "started"
+  program.write_text(f"#!/bin/sh\ntouch {started}\n")
+  program.chmod(0o755)
+  monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+  monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)
+  return started.exists
+
+
+POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 4 4\n%%EndComments\n"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        POSTSCRIPT,
+        b"\xc5\xd0\xd3\xc6" + struct.pack("<2I", 30, 90) + bytes(18) + POSTSCRIPT,
+        b"%PDF-1.7\n",
+        b"\xd7\xcd\xc6\x9a" + bytes(40),
+    ],
+    ids=["postscript", "postscript of DOS", "PDF", "metafile"],
+)
+@pytest.mark.parametrize("name", ["x.png", "x.jpg", "x.tif"])
+def test_a_file_that_needs_another_program_is_refused(
+    ghostscript, tmp_path, name, content
+):
+  path = tmp_path / name
+  path.write_bytes(content)
+  with pytest.raises(ValueError, match=f"{name} .*not begin as one of") as e:
+    readers.read(path)
+  assert "\n" not in str(e.value) and not ghostscript()
+
+
+def test_an_open_file_that_needs_another_program_is_refused(ghostscript):
+  picture = Image.open(io.BytesIO(POSTSCRIPT))
+  with pytest.raises(ValueError, match="number 3 .*format EPS"):
+    readers.picture_of(picture, "number 3")
+  assert not ghostscript()
+
+
+@pytest.mark.parametrize("read", [omniglot.decode, mini_imagenet.decode])
+def test_published_images_need_no_other_program(ghostscript, read):
+  with pytest.raises(ValueError, match="not begin as one of"):
+    read(POSTSCRIPT)
+  assert not ghostscript()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Readers of files that hold one example each.
 
-Pictures in the formats of Pillow, DICOM (recognised by suffix or first bytes)
+Pictures of raster formats (`foreign.RASTER`), DICOM (recognised by suffix or first bytes)
 and uint8 in an .npy are images. Other numbers in an .npy are features.
 
 A DICOM file is scaled by its header: by rescale slope and intercept, then by
@@ -17,6 +17,7 @@ import numpy as np
 from PIL import Image
 from PIL import ImageOps
 
+from episodic_dp import foreign
 from episodic_dp.data import cache
 
 _GREY = ("MONOCHROME1", "MONOCHROME2")
@@ -53,7 +54,7 @@ def reader_of(path: str | os.PathLike[str]) -> Reader | None:
   suffix = os.path.splitext(path)[1].lower()
   if suffix == ".npy":
     return read_npy
-  if Image.registered_extensions().get(suffix) in Image.OPEN:
+  if Image.registered_extensions().get(suffix) in foreign.RASTER:
     return read_picture
   if suffix in (".dcm", ".dicom") or _is_dicom(path):
     return read_dicom
@@ -83,11 +84,11 @@ def read_picture(path: pathlib.Path) -> Example:
       its values have no known scale.
   """
   try:
-    with Image.open(path) as image:
-      pages = getattr(image, "n_frames", 1)
-      if pages > 1 and image.format == "TIFF":
+    with foreign.picture(path) as picture:
+      pages = getattr(picture, "n_frames", 1)
+      if pages > 1 and picture.format == "TIFF":
         raise ValueError(f"it holds {pages} pages: save each as a file")
-      picture = ImageOps.exif_transpose(image)
+      ImageOps.exif_transpose(picture, in_place=True)
   except Exception as e:  # Parsers of damaged files may raise anything.
     raise unreadable(path, "an image", e) from e
   return picture_of(picture, str(path))
@@ -100,8 +101,12 @@ def picture_of(picture: Image.Image, name: str) -> Example:
   with 8 bits each.
 
   Raises:
-    ValueError: its values have no known scale.
+    ValueError: its values have no known scale, or it is too large.
   """
+  try:
+    foreign.check_picture(picture)
+  except ValueError as e:
+    raise unreadable(name, "an image", e) from e
   if picture.mode.startswith("I;16"):
     values = np.asarray(picture, np.uint16).astype(np.float32) / 65535
     return Example(values[..., None], image=True, name=name)
@@ -116,7 +121,9 @@ def picture_of(picture: Image.Image, name: str) -> Example:
     over = picture.convert("RGBA")
     under = Image.new("RGBA", over.size, "white")
     picture = Image.alpha_composite(under, over)
-  return image_of(np.asarray(picture.convert(mode)), name)
+  if picture.mode != mode:
+    picture = picture.convert(mode)
+  return image_of(np.asarray(picture), name)
 
 
 def read_npy(path: pathlib.Path) -> Example:

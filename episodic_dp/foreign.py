@@ -1,0 +1,65 @@
+"""Open files that others made, within bounds of memory and time.
+
+No file may start another program: Pillow would hand PostScript to Ghostscript.
+So pictures have one of a few raster formats, recognised by their first bytes.
+"""
+
+import os
+from typing import Any, IO
+
+from PIL import Image
+from PIL import UnidentifiedImageError
+
+RASTER = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
+"""The formats of Pillow that are read, all of them without another program."""
+MOST_PIXELS = 2**26  # Of a picture: 8192 x 8192.
+# Bytes to which any file of arrays may unpack, and a larger one for each of its
+# bytes. Deflate reaches a thousand, and drawings on white about sixty.
+_MOST_UNPACKED, _MOST_RATIO = 2**30, 200
+
+
+def picture(file: str | os.PathLike[str] | IO[bytes]) -> Image.Image:
+  """Open a picture without reading its pixels.
+
+  Raises:
+    ValueError: its first bytes are those of no format in `RASTER`, or it has
+      more than `MOST_PIXELS` pixels.
+    Exception: of any other type, if it is damaged.
+  """
+  try:
+    image = Image.open(file, formats=RASTER)
+  except UnidentifiedImageError as e:
+    raise ValueError(
+        f"it does not begin as one of {', '.join(RASTER)}"
+    ) from e
+  check_picture(image)
+  return image
+
+
+def check_picture(image: Image.Image) -> None:
+  """Raise ValueError for a picture of another format, or a too large one."""
+  # Computed pictures have no format, and MPO is JPEG with more pictures.
+  if image.format not in (None, "MPO", *RASTER):
+    raise ValueError(
+        f"its format {image.format} is none of {', '.join(RASTER)}"
+    )
+  if image.width * image.height > MOST_PIXELS:
+    raise ValueError(
+        f"it has {image.width} x {image.height} pixels, more than"
+        f" {MOST_PIXELS}: make it smaller"
+    )
+
+
+def check_arrays(file: Any) -> None:
+  """Raise ValueError if an open NpzFile unpacks to too many bytes.
+
+  The sizes that the file states are bounds even if they are false: no more
+  bytes of an entry are unpacked.
+  """
+  unpacked = sum(info.file_size for info in file.zip.infolist())
+  most = max(_MOST_UNPACKED, _MOST_RATIO * file.zip.fp.seek(0, os.SEEK_END))
+  if unpacked > most:
+    raise ValueError(
+        f"it unpacks to {unpacked} bytes, more than {most}: save it with"
+        " numpy.savez"
+    )
