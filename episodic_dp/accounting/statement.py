@@ -33,6 +33,8 @@ SCHEMA = 3
 # A stated epsilon that is below the recomputed one by more than the first is
 # false; one that is above it by more than the second has another origin.
 _BELOW, _ROUNDING = 1e-9, 1e-6
+# Far above a run of a million people; each entry takes up to a second.
+_MOST_BYTES, _MOST_ENTRIES = 2**26, 1000
 _REMEDY = "write the statement again with the run or with episodic-dp account"
 
 
@@ -205,9 +207,7 @@ def verify_file(
     PlanError: the file cannot be read or is not a statement; one sentence.
   """
   try:
-    if content is None:
-      content = files.path_of(path).read_bytes()
-    return verify(loads(content))
+    return verify(read(path) if content is None else loads(content))
   except OSError as e:
     raise plan_lib.PlanError(
         f"{path}: it cannot be read ({e.strerror}): give the JSON file of a"
@@ -243,6 +243,11 @@ def verify(data: Any) -> Verification:
         f" ({shown(data.get('library'))})"
     )
   said = plain.from_plain(_Statement, data, name="statement")
+  if plain.is_list(said.entries) and len(said.entries) > _MOST_ENTRIES:
+    raise plan_lib.PlanError(
+        f"the statement has {len(said.entries)} entries, more than the"
+        f" {_MOST_ENTRIES} that are verified: {_REMEDY}"
+    )
   fresh = run_statement(
       ledger_lib.Ledger.from_dict(data),
       delta=said.delta,
@@ -262,6 +267,17 @@ def verify(data: Any) -> Verification:
   )
 
 
+def read(path: str | os.PathLike[str]) -> Any:
+  """Parse the strict JSON of a file; see `loads`.
+
+  Raises:
+    OSError: the file cannot be read.
+    PlanError: one sentence.
+  """
+  with files.path_of(path).open("rb") as file:
+    return loads(file.read(_MOST_BYTES + 1))
+
+
 def loads(content: bytes | str) -> Any:
   """Parse strict JSON: no NaN, no Infinity, and no field twice.
 
@@ -271,6 +287,10 @@ def loads(content: bytes | str) -> Any:
   Raises:
     PlanError: one sentence.
   """
+  if len(content) > _MOST_BYTES:
+    raise plan_lib.PlanError(
+        f"the statement has more than {_MOST_BYTES} bytes: {_REMEDY}"
+    )
   try:
     return json.loads(
         content, parse_constant=_no_constant, object_pairs_hook=_once

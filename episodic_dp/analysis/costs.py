@@ -212,7 +212,7 @@ def _read(path: str) -> Any:
   if file.is_dir():
     file = file / _STATEMENT
   try:
-    return statement.loads(file.read_text(encoding="utf-8"))
+    return statement.read(file)
   except (OSError, ValueError) as e:
     raise plan_lib.PlanError(
         f"{path} cannot be read ({e}): --ledger takes work directories with a"

@@ -17,6 +17,7 @@ The model's guarantee covers the data that it was trained on. These images are
 not protected from anyone who sees the results.
 """
 
+import collections
 
 from absl import flags
 from scipy import stats
@@ -58,21 +59,23 @@ def main(values: flags.FlagValues) -> None:
 
 def _lines(predictor: Predictor, result: adaptation.Result) -> list[str]:
   """Write the predictions, the accuracy and the guarantees of the model."""
-  pairs = list(zip(result.query.labels, result.predictions.labels))
+  pairs = collections.Counter(
+      zip(result.query.labels, result.predictions.labels)
+  )
   classes = [*result.shots]
   lines = [
       "images by class (rows) and prediction (columns)",
       tables.text(
           ("class", *classes),
           [
-              (row or "unknown", *(pairs.count((row, c)) for c in classes))
+              (row or "unknown", *(pairs[row, c] for c in classes))
               for row in (classes if result.query.classes else [""])
           ],
       ),
       "",
   ]
   if result.query.classes:
-    right, total = sum(label == found for label, found in pairs), len(pairs)
+    right, total = sum(pairs[c, c] for c in classes), pairs.total()
     low, high = stats.binomtest(right, total).proportion_ci(method="wilson")
     lines.append(
         f"accuracy {100 * right / total:.1f} % (95 % interval"

@@ -5,6 +5,8 @@ folder. These images are not protected: a guarantee covers the data that the
 model was trained on.
 """
 
+import collections
+from collections.abc import Iterator
 import csv
 import io
 import os
@@ -92,22 +94,17 @@ def listed(path: str | os.PathLike[str]) -> Listing:
 
 def read(
     how: folder.Preprocessing, shown: Listing, *, invert: bool = False
-) -> np.ndarray:
-  """Read all examples of a folder as rows [n, ...].
+) -> Iterator[np.ndarray]:
+  """Yield every example of a folder as a row; each is read when asked for.
 
   Raises:
     ValueError: an example cannot be read, or has another form; names the file.
   """
-  found = []
-  with (
-      phases.phase(f"reading {shown.root}"),
-      phases.progress(len(shown.names), "image") as progress,
-  ):
+  with phases.progress(len(shown.names), "image") as progress:
     for name in shown.names:
       example = readers.read(shown.root / name)
-      found.append(preprocessing.row(how, example, invert=invert))
+      yield preprocessing.row(how, example, invert=invert)
       progress.update()
-  return np.stack(found)
 
 
 def adapt(
@@ -141,16 +138,18 @@ def adapt(
         " to classify them without labels"
     )
   files.check_folder(out)
-  rows, queries = (
+  support, queries = (
       read(predictor.description.preprocessing, part, invert=invert)
       for part in (shown, asked)
   )
-  with phases.phase("adapting and classifying"):
-    adapted = predictor.adapt_rows(rows, shown.labels)
+  with phases.phase(f"reading and adapting to {shown.root}"):
+    adapted = predictor.adapt_rows(np.stack([*support]), shown.labels)
+  with phases.phase(f"reading and classifying {asked.root}"):
     predictions = adapted.predict_rows(queries)
   path = files.path_of(out) / PREDICTIONS
   files.write_text(path, _table(asked, predictions))
-  shots = {name: shown.labels.count(name) for name in shown.classes}
+  counts = collections.Counter(shown.labels)
+  shots = {name: counts[name] for name in shown.classes}
   return Result(asked, predictions, shots, path)
 
 

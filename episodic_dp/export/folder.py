@@ -9,6 +9,7 @@ is unchanged since the export, if digests.json itself is trusted.
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import pathlib
 import stat
@@ -25,9 +26,12 @@ START, DIGESTS = "start.safetensors", "digests.json"
 FORMAT = 3
 MOMENTS = "moments/"  # Prefix of the moments' names in a file of weights.
 Choice = Literal["last", "best", "ensemble"]
-# Limits of a file, and of a number in model.json, beyond any model of the
-# library.
-_MOST_BYTES, _MOST = 2**32, 65536
+# Limits beyond any model of the library: bytes of all files, and of one that
+# is JSON; numbers in model.json; values of an example; steps of an adaptation;
+# layers; and checkpoints.
+_MOST_BYTES, _MOST_JSON = 2**32, 2**20
+_MOST, _MOST_VALUES, _MOST_STEPS, _MOST_LAYERS = 2**16, 2**24, 2**12, 100
+_MOST_MEMBERS = 20
 _AGAIN = "get the folder again from its publisher"
 
 
@@ -108,21 +112,42 @@ def describe(content: bytes, name: str) -> Description:
     RunError: it is damaged, or of another version; one sentence.
   """
   try:
+    if len(content) > _MOST_JSON:
+      raise ValueError(f"it has {len(content)} bytes, which no run has")
     data = json.loads(content)
     if data["format"] != FORMAT:
       raise ValueError(
-          f"its format is {data['format']!r}, but this version reads {FORMAT}:"
+          f"its format is {errors.shown(data['format'])}, but this version reads {FORMAT}:"
           " load it with the version that wrote it, or export the run again"
       )
     result = plain.from_plain(Description, data, name="model")
-    network, steps = result.network, result.learner.inner_steps
-    sizes = (*result.preprocessing.shape, *network.widths, network.width, steps)
-    # Checked before arrays of these sizes are made or compiled.
-    if not all(1 <= size <= _MOST for size in sizes):
-      raise ValueError(f"its sizes are {sizes}, which no run has")
+    _check_sizes(result)
   except (ValueError, KeyError, TypeError, RecursionError) as e:
     raise errors.RunError(f"{name}: {e}") from e
   return result
+
+
+def _check_sizes(found: Description) -> None:
+  """Raise ValueError for sizes that no run has, before any work on them."""
+  network, shape = found.network, found.preprocessing.shape
+  steps = found.learner.inner_steps, getattr(found.fine_tuning, "steps", 1)
+  sizes = (*shape, network.width, network.outputs or 1, *steps)
+  fits = (
+      all(1 <= size <= _MOST for size in (*sizes, *network.widths))
+      and math.prod(shape) <= _MOST_VALUES
+      and max(steps) <= _MOST_STEPS
+      and len(network.widths) <= _MOST_LAYERS
+      and 1 <= len(found.weights) <= _MOST_MEMBERS
+      and len({*found.files}) == len(found.files)
+  )
+  if not fits:
+    raise ValueError(
+        f"its sizes are {errors.shown(sizes)} with {len(network.widths)} hidden layers and"
+        f" {len(found.weights)} files of weights, which no run has: expected"
+        f" {_MOST} at most, {_MOST_VALUES} values of an example,"
+        f" {_MOST_STEPS} steps, {_MOST_LAYERS} layers, and"
+        f" {_MOST_MEMBERS} files of different names"
+    )
 
 
 def seal(root: pathlib.Path) -> None:
@@ -141,33 +166,42 @@ def read(root: pathlib.Path) -> dict[str, bytes]:
       sentence that names it.
   """
   try:
-    wanted = dict(json.loads((root / DIGESTS).read_bytes())["files"])
+    wanted = dict(json.loads(_content(root, DIGESTS, _MOST_JSON))["files"])
+  except errors.RunError:
+    raise
   except (OSError, ValueError, KeyError, TypeError, RecursionError) as e:
     raise errors.RunError(
         f"{root} has no {DIGESTS} that lists files: give a folder that"
         " episodic-dp export wrote"
     ) from e
-  contents = {}
+  contents: dict[str, bytes] = {}
+  left = _MOST_BYTES
   present = {*os.listdir(root)} - {DIGESTS}
   for name in sorted({*present, *wanted, MODEL, STATEMENT}):
     shown = root / quoting.printable(name)
     if name not in present:
       raise errors.RunError(f"{root} lacks {name}: {_AGAIN}")
-    status = os.lstat(root / name)
-    if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:
-      raise errors.RunError(
-          f"{shown} is a link, a folder or too large, and a model has plain"
-          " files only: remove it"
-      )
+    contents[name] = _content(root, name, left)
+    left -= len(contents[name])
     if name not in wanted:
       raise errors.RunError(f"{shown} is not named in {DIGESTS}: remove it")
-    contents[name] = (root / name).read_bytes()
     if _sha256(contents[name]) != wanted[name]:
       raise errors.RunError(
           f"{shown} has changed since the export (its SHA-256 is not that in"
           f" {DIGESTS}): {_AGAIN}"
       )
   return contents
+
+
+def _content(root: pathlib.Path, name: str, most: int) -> bytes:
+  """Read a plain file; RunError for a link, a folder or a larger file."""
+  status = os.lstat(root / name)
+  if not stat.S_ISREG(status.st_mode) or status.st_size > most:
+    raise errors.RunError(
+        f"{root / quoting.printable(name)} is a link, a folder or too large"
+        f" (above {most} bytes), and a model has plain files only: remove it"
+    )
+  return (root / name).read_bytes()
 
 
 def _sha256(content: bytes) -> str:

@@ -94,12 +94,9 @@ class Adapted:
         self.how, images, "the images to classify", _block(self.how)
     ))
 
-  def predict_rows(self, rows: np.ndarray) -> Predictions:
-    """Classify rows [n, ...], as `preprocessing.row` makes them."""
-    size = _block(self.how)
-    return self._of_blocks(
-        rows[first : first + size] for first in range(0, len(rows), size)
-    )
+  def predict_rows(self, rows: Iterable[np.ndarray]) -> Predictions:
+    """Classify rows, as `preprocessing.row` makes them, in blocks."""
+    return self._of_blocks(preprocessing.stacked(rows, _block(self.how)))
 
   def _of_blocks(self, blocks: Iterable[np.ndarray]) -> Predictions:
     """Classify blocks of rows, one at a time."""

@@ -5,6 +5,7 @@ public settings in model.json and the example alone.
 """
 
 from collections.abc import Iterable, Iterator
+import itertools
 from typing import Any
 
 import numpy as np
@@ -79,19 +80,24 @@ def blocks(
 
   The arguments and errors are those of `of_arrays`.
   """
-  found: list[np.ndarray] = []
-  number = -1
-  for number, values in enumerate(images):
-    name = f"number {number} of {what}"
-    found.append(row(how, _example(how, values, name)))
-    if len(found) == size:
-      yield np.stack(found)
-      found = []
-  if number < 0:
+  rows_ = (
+      row(how, _example(how, values, f"number {number} of {what}"))
+      for number, values in enumerate(images)
+  )
+  empty = True
+  for block in stacked(rows_, size):
+    empty = False
+    yield block
+  if empty:
     raise errors.RunError(
         f"{what} are empty: give an array [n, ...] or a list of arrays"
     )
-  if found:
+
+
+def stacked(rows_: Iterable[np.ndarray], size: int) -> Iterator[np.ndarray]:
+  """Stack rows in blocks [n, ...] of at most `size`; none is empty."""
+  left = iter(rows_)
+  while found := list(itertools.islice(left, size)):
     yield np.stack(found)
 
 

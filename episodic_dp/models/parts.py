@@ -24,6 +24,7 @@ import numpy as np
 import safetensors.numpy
 
 from episodic_dp import _validate
+from episodic_dp import foreign
 from episodic_dp import options
 from episodic_dp.models import model as model_lib
 from episodic_dp.output import files
@@ -347,6 +348,7 @@ def _read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
   try:
     if path.suffix == ".npz":
       with np.load(path, allow_pickle=False) as found:
+        foreign.check_arrays(found)
         return {name: found[name] for name in found.files}
     return safetensors.numpy.load_file(path)
   except Exception as e:  # Both libraries raise many types for damaged files.

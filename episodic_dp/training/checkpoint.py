@@ -22,6 +22,7 @@ import jax
 import numpy as np
 
 from episodic_dp import errors
+from episodic_dp import foreign
 from episodic_dp.output import files
 from episodic_dp.training import workdir as workdir_lib
 
@@ -166,6 +167,7 @@ class Checkpoints:
     """Open a checkpoint; report any fault of it in one sentence."""
     try:
       with self._path(step).open("rb") as file, np.load(file) as saved:
+        foreign.check_arrays(saved)
         yield saved
     except _DAMAGED as e:
       raise errors.RunError(

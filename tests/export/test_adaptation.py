@@ -22,9 +22,9 @@ def test_examples_are_listed_by_class(tmp_path):
   assert found.labels == ["a", "b", "b"] and found.classes == ["a", "b"]
   assert found.names == ["a/000.png", "b/000.png", "b/001.png"]
   wanted = [own_images.pixels(i) for i in (100, 0, 1)]
-  rows = adaptation.read(HOW, found)[..., 0]
+  rows = np.stack([*adaptation.read(HOW, found)])[..., 0]
   np.testing.assert_array_equal(rows, wanted)
-  dark = adaptation.read(HOW, found, invert=True)[..., 0]
+  dark = np.stack([*adaptation.read(HOW, found, invert=True)])[..., 0]
   np.testing.assert_array_equal(dark, 255 - rows)
   flat = adaptation.listed(tmp_path / "s" / "b")
   assert not flat.classes and flat.names == ["000.png", "001.png"]
@@ -55,7 +55,7 @@ def test_an_example_of_another_kind_is_named(tmp_path):
   own_images.tree(tmp_path, {"a": 1, "b": 1})
   np.save(tmp_path / "b" / "x.npy", np.zeros(3, np.float32))
   with pytest.raises(ValueError, match="x.npy holds numbers of shape"):
-    adaptation.read(HOW, adaptation.listed(tmp_path))
+    list(adaptation.read(HOW, adaptation.listed(tmp_path)))
 
 
 def test_omniglot_keeps_single_pixels_as_its_loader_does(tmp_path):
@@ -65,5 +65,5 @@ def test_omniglot_keeps_single_pixels_as_its_loader_does(tmp_path):
     (tmp_path / name).mkdir()
     Image.fromarray(~bits).convert("1").save(tmp_path / name / "x.png")
   png = (tmp_path / "a" / "x.png").read_bytes()
-  rows = adaptation.read(how, adaptation.listed(tmp_path))
-  np.testing.assert_array_equal(rows[0], omniglot.decode(png))
+  row, _ = adaptation.read(how, adaptation.listed(tmp_path))
+  np.testing.assert_array_equal(row, omniglot.decode(png))

@@ -69,7 +69,7 @@ def test_files_are_read_as_the_run_did(
   folder.mkdir()
   for name in tested:
     (root / name).rename(folder / name)
-  rows = adaptation.read(how, adaptation.listed(folder))
+  rows = np.stack([*adaptation.read(how, adaptation.listed(folder))])
   wanted = splits.test.images[: WAY * EACH]
   np.testing.assert_array_equal(rows, wanted)
   assert rows.dtype == wanted.dtype

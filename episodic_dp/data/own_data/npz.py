@@ -5,8 +5,9 @@
 
 `images` are uint8, or uint16 with 65535 as 1; `features` are numbers with one
 to three axes each. Labels are listed without reading either. Decompressed, all
-other arrays together may take no more bytes than the examples, or 64 MiB.
-Labels are whole numbers or text, none of them empty, and are compared as text.
+other arrays together may take no more bytes than the examples, or 64 MiB, and
+all arrays no more than 1 GiB, or 200 times the size of the file. Labels are
+whole numbers or text, none of them empty, and are compared as text.
 
 `units` is the public list of all units, so that a unit without examples is
 still listed, as an empty unit. It has a row for each unit: the labels of the
@@ -24,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from episodic_dp import foreign
 from episodic_dp.data import cache
 from episodic_dp.data.own_data import listing as listing_lib
 from episodic_dp.data.own_data import readers
@@ -34,6 +36,7 @@ _IMAGES, _FEATURES, _SPLIT, _UNITS, _UNITS_SPLIT = _READ = (
     "images", "features", "split", "units", "units_split"
 )
 _LABEL_BYTES = 2**26  # A minimum; more if the examples are larger.
+_ROWS = 2**20  # A minimum; more if the file is larger.
 
 Arrays = dict[str, np.ndarray]
 
@@ -70,6 +73,7 @@ def listing(
   _check_sizes(path, sizes, examples)
   with _reading(path) as file:
     held = {name: file[name] for name in sizes if name != examples}
+  _check_rows(path, held)
   rows = shape[:1]
   labels = [_labels(path, name, held[name], rows) for name in names]
   parts: list[str | None] = (
@@ -109,6 +113,7 @@ def _reading(path: pathlib.Path) -> Iterator[Any]:
   """Yield the open NpzFile; raise ValueError if it is damaged."""
   try:
     with np.load(path, allow_pickle=False) as file:
+      foreign.check_arrays(file)
       yield file
   except Exception as e:  # Parsers of damaged files may raise anything.
     raise ValueError(
@@ -175,6 +180,21 @@ def _check_sizes(
         f"array '{name}' of {path} decompresses to {labels[name]} bytes, and"
         f" labels may take {most} in all: save shorter labels, or whole numbers"
     )
+
+
+def _check_rows(path: pathlib.Path, held: Arrays) -> None:
+  """Refuse more labels than a file of this size can hold.
+
+  A label takes no byte of a file that repeats one label, and a hundred bytes of
+  memory.
+  """
+  most = max(_ROWS, path.stat().st_size)
+  for name, array in held.items():
+    if array.size > most:
+      raise ValueError(
+          f"array '{name}' of {path} has {array.size} labels, more than {most},"
+          " which a file of this size can hold: save fewer rows"
+      )
 
 
 def _labels(
