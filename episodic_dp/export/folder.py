@@ -29,7 +29,7 @@ Choice = Literal["last", "best", "ensemble"]
 # Limits beyond any model of the library: bytes of all files, and of one that
 # is JSON; numbers in model.json; values of an example; steps of an adaptation;
 # layers; and checkpoints.
-_MOST_BYTES, _MOST_JSON = 2**32, 2**20
+_MOST_BYTES, _MOST_JSON = 2**32, 2**18
 _MOST, _MOST_VALUES, _MOST_STEPS, _MOST_LAYERS = 2**16, 2**24, 2**12, 100
 _MOST_MEMBERS = 20
 _AGAIN = "get the folder again from its publisher"
@@ -113,7 +113,9 @@ def describe(content: bytes, name: str) -> Description:
   """
   try:
     if len(content) > _MOST_JSON:
-      raise ValueError(f"it has {len(content)} bytes, which no run has")
+      raise ValueError(
+          f"it has {len(content)} bytes, above {_MOST_JSON}, which no run has"
+      )
     data = json.loads(content)
     if data["format"] != FORMAT:
       raise ValueError(

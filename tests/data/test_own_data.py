@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import stat
+import time
 import tracemalloc
 import zipfile
 
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from episodic_dp import data
+from episodic_dp import models
 from episodic_dp.data.own_data import load as own_data
 from episodic_dp.data.own_data import npz
 from episodic_dp.data.own_data import rows
@@ -481,6 +483,44 @@ def test_labels_that_decompress_to_more_than_the_images_are_refused(tmp_path):
   tracemalloc.stop()
   with zipfile.ZipFile(path) as z:
     assert z.getinfo("class.npy").file_size > 10**8
+
+
+@pytest.mark.slow  # The file is made of a gigabyte.
+def test_arrays_that_unpack_to_gigabytes_are_refused_before(tmp_path):
+  path, zeros = tmp_path / "own.npz", bytes(2**26)
+  with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as z:
+    for name in ("images", "class"):
+      with z.open(f"{name}.npy", "w") as f:
+        head = {"descr": "|u1", "fortran_order": False, "shape": (2**15, 2**15)}
+        np.lib.format.write_array_header_1_0(f, head)
+        for _ in range(8 if name == "class" else 16):
+          f.write(zeros)
+  tracemalloc.start()
+  began = time.process_time()
+  with pytest.raises(ValueError, match="unpacks to 1610612992 bytes, more"):
+    npz.listing(path)
+  with pytest.raises(ValueError, match="weights .* cannot be read"):
+    models.read_weights(path)
+  assert time.process_time() - began < 2
+  assert tracemalloc.get_traced_memory()[1] < 10**7
+  tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", ["class", "units"])
+def test_labels_without_a_byte_are_not_made(save, name):
+  """An array of empty texts takes no byte, whatever its length."""
+  path = save(**{"class": None})
+  head = {"descr": "<U0", "fortran_order": False, "shape": (2**28,)}
+  with zipfile.ZipFile(path, "a") as z:
+    if name == "units":
+      with z.open("class.npy", "w") as f:
+        np.save(f, own_images.arrays()["class"])
+    with z.open(f"{name}.npy", "w") as f:
+      np.lib.format.write_array_header_1_0(f, head)
+  began = time.process_time()
+  with pytest.raises(ValueError, match="268435456 labels, more than"):
+    npz.listing(path)
+  assert time.process_time() - began < 2
 
 
 # Rows on disk -----------------------------------------------------------------

@@ -4,6 +4,7 @@ import io
 import os
 import struct
 import sys
+import zlib
 
 import numpy as np
 from PIL import EpsImagePlugin
@@ -113,6 +114,20 @@ def test_published_images_need_no_other_program(ghostscript, read):
   with pytest.raises(ValueError, match="not begin as one of"):
     read(POSTSCRIPT)
   assert not ghostscript()
+
+
+@pytest.mark.parametrize("side", [9000, 20_000])
+def test_large_pictures_are_refused_before_their_pixels(tmp_path, side):
+  head = struct.pack(">2I5B", side, side, 8, 2, 0, 0, 0)
+  chunks = [(b"IHDR", head), (b"IDAT", zlib.compress(bytes(10**6)))]
+  content = b"".join(
+      struct.pack(">I", len(data)) + kind + data
+      + struct.pack(">I", zlib.crc32(kind + data))
+      for kind, data in chunks
+  )
+  (tmp_path / "x.png").write_bytes(b"\x89PNG\r\n\x1a\n" + content)
+  with pytest.raises(ValueError, match="x.png .* pixels.*: make it|exceeds"):
+    readers.read(tmp_path / "x.png")
 
 
 @pytest.mark.parametrize(

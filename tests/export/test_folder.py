@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import time
 
 import pytest
 
@@ -114,11 +115,45 @@ def test_a_pickle_is_not_opened(model):
         (lambda d: d["preprocessing"].update(dtype="int8"), "dtype"),
         (lambda d: d["preprocessing"].update(shape=[0, 1, 1]), "no run has"),
         (lambda d: d.update(fine_tuning={"steps": 1}), "fine_tuning"),
+        (lambda d: d["network"].update(widths=[8] * 200_000), "no run has"),
+        (lambda d: d["network"].update(outputs=10**9), "no run has"),
+        (lambda d: d["learner"].update(inner_steps=5000), "4096 steps"),
+        (lambda d: d["preprocessing"].update(shape=[60_000] * 3), "no run has"),
+        (lambda d: d.update(weights=["README.md"] * 10_000), "no run has"),
+        (lambda d: d.update(weights=["README.md"] * 2), "different names"),
+        (lambda d: d.update(weights=[]), "0 files of weights"),
+        (lambda d: d["network"].update(widths=[8] * 101), "101 hidden layers"),
     ],
 )
 def test_a_model_that_no_run_has(model, edit, match):
   change(model / folder.MODEL, edit)
   reseal(model)
+  began = time.process_time()
   with pytest.raises(errors.RunError, match=match) as e:
     export.Predictor.load(model)
-  assert "\n" not in str(e.value)
+  assert "\n" not in str(e.value) and len(str(e.value)) < 600
+  assert time.process_time() - began < 2
+
+
+def test_a_statement_of_too_many_entries_is_not_computed(model):
+  change(
+      model / folder.STATEMENT,
+      lambda data: data.update(entries=data["entries"] * 1001),
+  )
+  reseal(model)
+  with pytest.raises(plan.PlanError, match="1001 entries, more than"):
+    export.Predictor.load(model)
+
+
+def test_files_that_are_too_large_or_never_end_are_not_read(
+    model, monkeypatch
+):
+  (model / folder.DIGESTS).unlink()
+  (model / folder.DIGESTS).symlink_to("/dev/zero")
+  with pytest.raises(errors.RunError, match="digests.json is a link"):
+    export.Predictor.load(model)
+  (model / folder.DIGESTS).unlink()
+  folder.seal(model)
+  monkeypatch.setattr(folder, "_MOST_BYTES", 3000)
+  with pytest.raises(errors.RunError, match="too large"):
+    export.Predictor.load(model)
