@@ -102,7 +102,7 @@ def read_schema(path: str | os.PathLike) -> Schema:
   text = text_of(path)
   try:
     data = json.loads(text)
-  except ValueError as e:
+  except (ValueError, RecursionError) as e:
     raise plan_lib.PlanError(f"the schema {path} is not JSON: {e}") from e
   return plain.from_plain(Schema, data, name="schema", partial=True)
 
