@@ -18,6 +18,7 @@ import numpy as np
 from episodic_dp import _validate
 from episodic_dp import plain
 from episodic_dp import plan as plan_lib
+from episodic_dp.errors import shown
 from episodic_dp.output import files
 from episodic_dp.plan import labels as labels_lib
 
@@ -180,8 +181,8 @@ def encode(
   ) -> np.ndarray:
     if column not in held:
       raise plan_lib.PlanError(
-          f"{table} has no column '{column}', which the schema names: it has"
-          f" {', '.join(held)}"
+          f"{table} has no column '{column}', which the schema names: it"
+          f" has {shown([*held])}"
       )
     found = []
     for row, word in enumerate(held[column], 2):
@@ -189,15 +190,15 @@ def encode(
         found.append(convert(word))
       except (KeyError, ValueError) as e:
         raise plan_lib.PlanError(
-            f"row {row} of {table} has {column} '{word}': expected {expected},"
-            " as in the schema; change the schema, by a public rule, or the"
+            f"row {row} of {table} has {column} {shown(word)}: expected"
+            f" {expected}, as in the schema; change the schema, by a public rule, or the"
             " row"
         ) from e
     return np.asarray(found)
 
   def positions(column: str, known: Sequence[str]) -> np.ndarray:
     numbers = {word: i for i, word in enumerate(known)}
-    expected = f"one of {', '.join(known)}"
+    expected = f"one of {shown(known)}"
     return converted(column, numbers.__getitem__, expected).astype(np.int32)
 
   parts = []

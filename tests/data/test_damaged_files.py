@@ -364,5 +364,5 @@ def test_a_damaged_file_is_harmless(name, count, tmp_path):
       except Exception as e:
         text = app.sentence(e)
         if not text or "\n" in text or len(text) > LONGEST:
-          wrong.append((seed, e))
+          wrong.append((seed, repr(e)[:200], text and len(text)))
   assert not wrong, f"{len(wrong)}: {wrong[:9]}"
