@@ -141,7 +141,8 @@ def check_names(
     )
   for key in data:
     if key not in names:
-      where = f"{name}.{key}" if isinstance(key, str) else f"{name}[{key!r}]"
+      printed = isinstance(key, str) and key.isprintable()
+      where = f"{name}.{key}" if printed else f"{name}[{key!r}]"
       raise _validate.refusal(
           where[:100], data[key], f"one of the fields {', '.join(names)}"
       )

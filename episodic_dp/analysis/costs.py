@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 import math
 from typing import Any
 
+from episodic_dp import _validate
 from episodic_dp import accounting
 from episodic_dp import plain
 from episodic_dp import plan as plan_lib
@@ -221,7 +222,11 @@ def _read(path: str) -> Any:
 
 
 def _delta(statements: Mapping[str, Any]) -> float:
-  found = {d["delta"] for d in statements.values() if "delta" in d}
+  found = {
+      _validate.fraction("delta", d["delta"])
+      for d in statements.values()
+      if "delta" in d
+  }
   if len(found) != 1:
     raise plan_lib.PlanError(
         f"--ledger has statements with the deltas {sorted(found)}: give"

@@ -182,7 +182,7 @@ def read(root: pathlib.Path) -> dict[str, bytes]:
   for name in sorted({*present, *wanted, MODEL, STATEMENT}):
     shown = root / quoting.printable(name)
     if name not in present:
-      raise errors.RunError(f"{root} lacks {name}: {_AGAIN}")
+      raise errors.RunError(f"{root} lacks {errors.shown(name)}: {_AGAIN}")
     contents[name] = _content(root, name, left)
     left -= len(contents[name])
     if name not in wanted:

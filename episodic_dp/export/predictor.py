@@ -192,9 +192,9 @@ class Predictor:
           f" names {errors.shown(found.network.name)} and does not hold: if you"
           " have and trust it, call load with model=FUNCTION"
       )
-    if missing := ", ".join({*found.files} - {*contents}):
+    if missing := {*found.files} - {*contents}:
       raise errors.RunError(
-          f"{root} lacks {missing}, which {folder_lib.MODEL} names: get the"
+          f"{root} lacks {errors.shown(sorted(missing))}, which {folder_lib.MODEL} names: get the"
           " folder again from its publisher"
       )
     arrays = {

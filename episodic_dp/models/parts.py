@@ -279,13 +279,14 @@ def write_weights(path: str | os.PathLike[str], params: Any) -> None:
     ValueError: another ending.
   """
   path = files.path_of(path)
-  _validate.one_of("ending of the weights", path.suffix, SUFFIXES)
+  suffix = path.suffix.lower()
+  _validate.one_of("ending of the weights", suffix, SUFFIXES)
   arrays = {
       name: np.asarray(leaf, order="C")  # Keeps a scalar a scalar.
       for name, leaf in by_name(params).items()
   }
   with files.replacing(path) as place:
-    if path.suffix == ".npz":
+    if suffix == ".npz":
       with open(place, "wb") as out:
         np.savez(out, **arrays)  # type: ignore[arg-type]
     else:
@@ -340,13 +341,16 @@ def read_weights(
 def _read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
   """Read the arrays of a file, or of a shipped start."""
   path = shipped(path) if path in SHIPPED else files.path_of(path)
-  if path.suffix not in SUFFIXES:
+  suffix = path.suffix.lower()
+  if suffix not in SUFFIXES:
     raise _validate.refusal(
         "weights", os.fspath(path),
         f"{', '.join(SHIPPED)}, or a file that ends with .npz or .safetensors",
     )
+  if not path.exists():
+    raise ValueError(f"the weights {path} do not exist: give another path")
   try:
-    if path.suffix == ".npz":
+    if suffix == ".npz":
       with np.load(path, allow_pickle=False) as found:
         foreign.check_arrays(found)
         return {name: found[name] for name in found.files}

@@ -195,7 +195,7 @@ def test_the_fingerprint_follows_names_and_content(folder):
         (lambda r: own_images.write(r / "beside.png"), "is in no folder"),
         (lambda r: own_images.write(r / "d" / "e" / "0.png"), "is 1 folders"),
         (lambda r: own_images.write(r / "train" / "0.png"), "give it train,"),
-        (shutil.rmtree, "neither a folder nor"),
+        (shutil.rmtree, "mine does not exist"),
         (lambda r: [shutil.rmtree(p) for p in r.iterdir()], "holds no file"),
     ],
 )
@@ -305,10 +305,18 @@ def test_a_patient_of_two_diagnoses_is_counted_and_kept_in_one_part(
         ([ROWS[0][:2]], "file,class", ("ward", "image"), "label columns"),
         ([(*ROWS[0][:2], "x")], "file,class,split", None, "split='x'"),
         ("grün.png,x\n".encode("latin-1"), "file,class", None, "CSV in UTF-8"),
+        (b"file;class\nscans/0_0.png;x\n", "", None, "semicolons .*commas"),
+        ([(r"scans\0_0.png", "x")], "file,class", None, "with / in place of"),
+        (
+            [ROWS[0]], "file,patient,diagnosis", None,
+            "crossing=diagnosis and by=diagnosis.* depth=8 or depth=16",
+        ),
+        ([("pipe.png", "x")], "file,class", None, "no supported format"),
     ],
 )
 def test_wrong_tables_are_one_sentence(table, lines, header, levels, message):
   (table.parent / "table.txt").write_text("no example")
+  os.mkfifo(table.parent / "pipe.png")
   if isinstance(lines, bytes):
     table.write_bytes(lines)
   else:
@@ -423,7 +431,7 @@ def test_declared_units_are_there_without_an_image(save):
         ({"features": FLOAT}, "either 'images' or 'features'"),
         ({"images": None, "features": FLOAT.astype("c8")}, "is complex64"),
         ({"images": None, "features": FLOAT[:, 0, 0]}, r"shape \(24,\)"),
-        ({"images": np.full(COUNT, None)}, "'images' of .* is object"),
+        ({"images": np.full(COUNT, None)}, "'images' of .* Python objects"),
         ({"images": np.zeros((COUNT, 6), np.uint8)}, r"shape \(24, 6\)"),
         ({"images": np.zeros((COUNT, 6, 6, 4), np.uint8)}, "1 or 3"),
         ({"images": np.zeros((0, 6, 6), np.uint8)}, "none of them 0"),
@@ -432,10 +440,11 @@ def test_declared_units_are_there_without_an_image(save):
         ({"class": np.zeros(23, int)}, r"'class' of .* shape \(24,\)"),
         ({"class": np.zeros(COUNT)}, "'class' of .* is float64"),
         ({"class": np.zeros((COUNT, 1), int)}, r"of shape \(24, 1\)"),
-        ({"class": np.full(COUNT, None)}, "own.npz"),
         ({"class": np.asarray(["x", ""] * 12)}, "row 1 .*'class' .* no label"),
         ({"class": np.full(COUNT, b"\xff")}, "'class' of .* no text in UTF-8"),
         ({"units": np.full((6, 1), b"\xff")}, "'units' of .* no text in UTF-8"),
+        ({"class": np.full(COUNT, None)}, r"'class' of .*class.astype\(str\)"),
+        ({"images": None, "features": np.full(COUNT, None)}, "'features' of"),
         ({"splits": np.zeros(COUNT, int)}, "splits.* optionally"),
         ({"split": np.full(COUNT, "val")}, "split='val'"),
         ({"split": np.full(3, "test")}, r"'split' of .* of shape \(3,\)"),
@@ -483,6 +492,24 @@ def test_labels_that_decompress_to_more_than_the_images_are_refused(tmp_path):
   tracemalloc.stop()
   with zipfile.ZipFile(path) as z:
     assert z.getinfo("class.npy").file_size > 10**8
+
+
+def test_suffixes_have_any_case_and_a_missing_path_is_said(save, tmp_path):
+  path = save().rename(tmp_path / "own.NPZ")
+  assert own_data.survey(path, rows.Options(shares=(2, 1, 1))).listing.shape
+  own_images.tree(tmp_path, {"a": 1, "b": 1, "c": 1})
+  table_ = tmp_path / "own.CSV"
+  table_.write_text("file,class\n" + "".join(
+      f"{c}/000.png,{c}\n" for c in "abc"
+  ))
+  assert len(own_data.survey(table_, rows.Options()).listing.classes) == 3
+  weights = tmp_path / "w.NPZ"
+  models.write_weights(weights, {"a": np.ones(2)})
+  assert models.read_weights(weights)["a"].size == 2
+  with pytest.raises(FileNotFoundError, match="nowhere.npz does not exist"):
+    own_data.survey(tmp_path / "nowhere.npz", rows.Options())
+  with pytest.raises(ValueError, match="nowhere.npz do not exist"):
+    models.read_weights(tmp_path / "nowhere.npz")
 
 
 @pytest.mark.slow  # The file is made of a gigabyte.

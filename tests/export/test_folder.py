@@ -37,7 +37,7 @@ def test_a_flipped_bit_or_a_missing_file_is_named(model, name):
   with pytest.raises(errors.RunError, match=f"{name} has changed"):
     export.Predictor.load(model)
   path.unlink()
-  with pytest.raises(errors.RunError, match=f"lacks {name}"):
+  with pytest.raises(errors.RunError, match=f"lacks '{name}'"):
     export.Predictor.load(model)
 
 
@@ -109,7 +109,7 @@ def test_a_pickle_is_not_opened(model):
         (lambda d: d.update(extra=1), "model.extra=1"),
         (lambda d: d.update(weights=["README.md"]), "not safetensors"),
         (lambda d: d.update(weights=["weights_1.safetensors"]), "lacks"),
-        (lambda d: d.update(start="start.safetensors"), "lacks start"),
+        (lambda d: d.update(start="start.safetensors"), "lacks .'start"),
         (lambda d: d.update(moments=True), "no batch normalisation"),
         (lambda d: d.update(format=2), "format is 2.*export the run again"),
         (lambda d: d["preprocessing"].update(dtype="int8"), "dtype"),

@@ -138,7 +138,7 @@ def test_a_start_is_read_and_known_again(start):
 @pytest.mark.parametrize(
     "changes, outputs, match",
     [
-        (dict(start="absent.npz"), 5, "absent.npz cannot be read"),
+        (dict(start="absent.npz"), 5, "absent.npz do not exist"),
         (dict(width=8), 5, r"config.model.start=.*start.npz has"),
         (dict(trained="head"), None, "no layer 'head'"),
     ],

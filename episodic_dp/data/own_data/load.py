@@ -86,11 +86,14 @@ def survey(data_dir: originals.Path | None, options: Options) -> Survey:
         " arrays, or a .csv of files and labels"
     )
   path = files.path_of(data_dir)
+  suffix = path.suffix.lower()
+  if not path.exists():
+    raise FileNotFoundError(f"{path} does not exist: give another path")
   if path.is_dir():
     listing = trees.folder_listing(path, options.levels)
-  elif path.is_file() and path.suffix == ".npz":
+  elif path.is_file() and suffix == ".npz":
     listing = npz.listing(path, options.levels)
-  elif path.is_file() and path.suffix == ".csv":
+  elif path.is_file() and suffix == ".csv":
     listing = trees.table_listing(path, options.levels)
   else:
     raise FileNotFoundError(

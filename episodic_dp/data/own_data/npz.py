@@ -66,14 +66,20 @@ def listing(
   names = levels[:-1]
   examples = _FEATURES if _FEATURES in sizes else _IMAGES
   _check_names(path, sizes, (examples, *names))
-  with _reading(path) as file, file.zip.open(f"{examples}.npy") as array:
-    np.lib.format.read_magic(array)
-    shape, _, dtype = np.lib.format.read_array_header_1_0(array)
+  with _reading(path) as file:
+    heads = {name: _head(file, name) for name in sizes}
+  objects = [name for name, (_, dtype) in heads.items() if dtype.hasobject]
+  if objects:
+    raise ValueError(
+        f"array '{objects[0]}' of {path} holds Python objects, which are not"
+        f" read: save its text with {objects[0]}.astype(str)"
+    )
+  shape, dtype = heads[examples]
   _check_examples(path, examples, shape, dtype)
   _check_sizes(path, sizes, examples)
   with _reading(path) as file:
     held = {name: file[name] for name in sizes if name != examples}
-  _check_rows(path, held)
+  _check_held(path, held)
   rows = shape[:1]
   labels = [_labels(path, name, held[name], rows) for name in names]
   parts: list[str | None] = (
@@ -182,8 +188,21 @@ def _check_sizes(
     )
 
 
-def _check_rows(path: pathlib.Path, held: Arrays) -> None:
-  """Refuse more labels than a file of this size can hold.
+def _head(file: Any, name: str) -> tuple[tuple[int, ...], np.dtype]:
+  """Return shape and dtype of an array without reading it."""
+  with file.zip.open(f"{name}.npy") as array:
+    version = np.lib.format.read_magic(array)
+    read = (
+        np.lib.format.read_array_header_1_0
+        if version == (1, 0)
+        else np.lib.format.read_array_header_2_0
+    )
+    shape, _, dtype = read(array)
+  return shape, dtype
+
+
+def _check_held(path: pathlib.Path, held: Arrays) -> None:
+  """Refuse text that is damaged, and labels that no such file can hold.
 
   A label takes no byte of a file that repeats one label, and a hundred bytes of
   memory.
@@ -195,6 +214,14 @@ def _check_rows(path: pathlib.Path, held: Arrays) -> None:
           f"array '{name}' of {path} has {array.size} labels, more than {most},"
           " which a file of this size can hold: save fewer rows"
       )
+    if array.dtype.kind == "U":
+      try:
+        "".join(array.ravel().tolist()).encode()
+      except (UnicodeError, ValueError, SystemError) as e:
+        raise ValueError(
+            f"array '{name}' of {path} holds characters that do not exist"
+            f" ({cache.reason(e, path)}): save its text again"
+        ) from e
 
 
 def _labels(

@@ -27,11 +27,13 @@ from collections.abc import Iterable, Sequence
 import csv
 import os
 import pathlib
+import stat
 from typing import NamedTuple
 import unicodedata
 
 from absl import logging
 
+from episodic_dp.data import cache
 from episodic_dp.data import dataset
 from episodic_dp.data.own_data import listing as listing_lib
 from episodic_dp.data.own_data import readers
@@ -227,18 +229,21 @@ def table_listing(
     where = f"line {number} of {path} names {shown(name)}"
     # Some systems change the Unicode form of the names that they store.
     forms = [unicodedata.normalize(form, name) for form in ("NFC", "NFD")]
-    for form in forms:
-      if not os.path.lexists(path.parent / name):
-        name = form
+    target = path.parent / name
     try:
+      for form in forms:
+        if not os.path.lexists(path.parent / name):
+          name = form
       target = (path.parent / name).resolve()
-      target.stat()
-    except OSError as e:
+      status = target.stat()
+    except (OSError, ValueError) as e:
+      remedy = "paths are from the folder of the table"
+      if "\\" in name:
+        remedy += ", with / in place of \\"
       raise ValueError(
-          f"{where}, which cannot be read ({e}): paths are from the folder of"
-          " the table"
+          f"{where}, which cannot be read ({cache.reason(e, target)}): {remedy}"
       ) from e
-    if readers.reader_of(target) is None:
+    if not stat.S_ISREG(status.st_mode) or readers.reader_of(target) is None:
       raise ValueError(
           f"{where}, which has no supported format (such as .png, .jpg,"
           " .dcm or .npy): convert it, or leave the line out"
@@ -269,6 +274,11 @@ def _lines(path: pathlib.Path) -> list[dict[str, str]]:
         f"{path} cannot be read as a table ({e}): save it as CSV in UTF-8, with"
         " a header line"
     ) from e
+  if len(header) == 1 and ";" in header[0]:
+    raise ValueError(
+        f"{path} has semicolons between its columns, {shown(header[0])}: save"
+        " it with commas"
+    )
   if _FILE not in header or len(set(header)) < len(header) or not lines:
     raise ValueError(
         f"{path} has the columns {shown(header)} and {len(lines)} rows: give it"
@@ -298,10 +308,13 @@ def _table_levels(
     return labels[0], "image"
   chosen = tuple(levels or ())
   if len(chosen) < 2 or not set(chosen[:-1]) <= set(labels):
-    example = "/".join([*(labels or ["class"]), "image"])
+    labels = labels or ["class"]
+    example, last = "/".join([*labels, "image"]), labels[-1]
     raise ValueError(
         f"{path} has the label columns {labels} and the levels are {chosen}:"
         " name columns, from the top down, and then the examples, such as"
-        f" levels={example}"
+        f" levels={example}; if one {last} is in several units above it, add"
+        f" crossing={last} and by={last}; and if only some images have more"
+        " than 8 bits, add depth=8 or depth=16"
     )
   return chosen
