@@ -138,14 +138,13 @@ def adapt(
         " to classify them without labels"
     )
   files.check_folder(out)
-  support, queries = (
-      read(predictor.description.preprocessing, part, invert=invert)
-      for part in (shown, asked)
-  )
+  how = predictor.description.preprocessing
   with phases.phase(f"reading and adapting to {shown.root}"):
-    adapted = predictor.adapt_rows(np.stack([*support]), shown.labels)
+    adapted = predictor.adapt_rows(
+        np.stack([*read(how, shown, invert=invert)]), shown.labels
+    )
   with phases.phase(f"reading and classifying {asked.root}"):
-    predictions = adapted.predict_rows(queries)
+    predictions = adapted.predict_rows(read(how, asked, invert=invert))
   path = files.path_of(out) / PREDICTIONS
   files.write_text(path, _table(asked, predictions))
   counts = collections.Counter(shown.labels)

@@ -194,8 +194,8 @@ class Predictor:
       )
     if missing := {*found.files} - {*contents}:
       raise errors.RunError(
-          f"{root} lacks {errors.shown(sorted(missing))}, which {folder_lib.MODEL} names: get the"
-          " folder again from its publisher"
+          f"{root} lacks {errors.shown(sorted(missing))}, which"
+          f" {folder_lib.MODEL} names: get the folder again from its publisher"
       )
     arrays = {
         name: _read_arrays(contents[name], str(root / name))

@@ -191,8 +191,8 @@ def encode(
       except (KeyError, ValueError) as e:
         raise plan_lib.PlanError(
             f"row {row} of {table} has {column} {shown(word)}: expected"
-            f" {expected}, as in the schema; change the schema, by a public rule, or the"
-            " row"
+            f" {expected}, as in the schema; change the schema, by a public"
+            " rule, or the row"
         ) from e
     return np.asarray(found)
 

@@ -4,13 +4,17 @@ import csv
 import pathlib
 import re
 import shutil
+import subprocess
+import sys
 
 from PIL import Image
 import pytest
 
+from episodic_dp import data
 from episodic_dp.config import RunConfig
 from episodic_dp.export import writing
 from tests.cli import tiny_runs
+from tests.data import own_images
 from tests.export.conftest import save_run
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -75,6 +79,46 @@ def test_names_may_hold_anything(call, folders, tmp_path):
   with open(tmp_path / "out" / "predictions.csv", newline="") as f:
     labels = {row["label"] for row in csv.DictReader(f)}
   assert labels == {"a\\nb", "$x_1$", "f\\udcffg", "=1+1,2"}
+
+
+_MEMORY = """
+import resource
+import sys
+from episodic_dp import __main__
+sys.argv = ["episodic-dp", *sys.argv[1:]]
+try:
+  __main__.main()
+finally:
+  print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+@pytest.mark.slow
+def test_twenty_thousand_images_are_read_a_few_at_a_time(tmp_path):
+  config = RunConfig.parse(tiny_runs.maml_config()).with_changes(
+      {"learner.name": "protonet", "data.options.size": 84}
+  )
+  splits = data.load(
+      "glyphs", participants=4, glyphs=8, drawings=6, size=84,
+      validation_participants=3, test_participants=5,
+  )
+  save_run(config, tmp_path / "run", splits)
+  writing.write(tmp_path / "run", tmp_path / "model")
+  own_images.tree(tmp_path / "support", {"a": 2, "b": 2})
+  for name in "ab":
+    (tmp_path / "query" / name).mkdir(parents=True)
+    for i in range(10_000):
+      (tmp_path / "query" / name / f"{i}.png").hardlink_to(
+          tmp_path / "support" / name / f"00{i % 2}.png"
+      )
+  done = subprocess.run(
+      [sys.executable, "-c", _MEMORY, "adapt", f"--model={tmp_path / 'model'}",
+       f"--support={tmp_path / 'support'}", f"--query={tmp_path / 'query'}",
+       f"--out={tmp_path / 'out'}"],
+      capture_output=True, text=True, timeout=300, check=True,
+  )
+  assert "of 20000 images" in done.stdout
+  assert int(done.stdout.split()[-1]) < 500  # MiB.
 
 
 def test_what_is_wrong_ends_in_one_sentence(call, folders, tmp_path):

@@ -85,7 +85,7 @@ POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 4 4\n%%EndComments\n"
     "content",
     [
         POSTSCRIPT,
-        b"\xc5\xd0\xd3\xc6" + struct.pack("<2I", 30, 90) + bytes(18) + POSTSCRIPT,
+        b"\xc5\xd0\xd3\xc6\x1e" + bytes(25) + POSTSCRIPT,
         b"%PDF-1.7\n",
         b"\xd7\xcd\xc6\x9a" + bytes(40),
     ],

@@ -191,13 +191,8 @@ def _check_sizes(
 def _head(file: Any, name: str) -> tuple[tuple[int, ...], np.dtype]:
   """Return shape and dtype of an array without reading it."""
   with file.zip.open(f"{name}.npy") as array:
-    version = np.lib.format.read_magic(array)
-    read = (
-        np.lib.format.read_array_header_1_0
-        if version == (1, 0)
-        else np.lib.format.read_array_header_2_0
-    )
-    shape, _, dtype = read(array)
+    np.lib.format.read_magic(array)
+    shape, _, dtype = np.lib.format.read_array_header_1_0(array)
   return shape, dtype
 
 

@@ -1,7 +1,8 @@
 """Readers of files that hold one example each.
 
-Pictures of raster formats (`foreign.RASTER`), DICOM (recognised by suffix or first bytes)
-and uint8 in an .npy are images. Other numbers in an .npy are features.
+Pictures of raster formats (`foreign.RASTER`), DICOM (recognised by suffix or
+first bytes) and uint8 in an .npy are images. Other numbers in an .npy are
+features.
 
 A DICOM file is scaled by its header: by rescale slope and intercept, then by
 the file's first window; MONOCHROME1 is inverted. A file without a window is
