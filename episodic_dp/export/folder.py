@@ -119,8 +119,9 @@ def describe(content: bytes, name: str) -> Description:
     data = json.loads(content)
     if data["format"] != FORMAT:
       raise ValueError(
-          f"its format is {errors.shown(data['format'])}, but this version reads"
-          f" {FORMAT}: load it with the version that wrote it, or export the run again"
+          f"its format is {errors.shown(data['format'])}, but this version"
+          f" reads {FORMAT}: load it with the version that wrote it, or export"
+          " the run again"
       )
     result = plain.from_plain(Description, data, name="model")
     _check_sizes(result)
@@ -145,8 +146,8 @@ def _check_sizes(found: Description) -> None:
   if not fits:
     raise ValueError(
         f"its sizes are {errors.shown(sizes)} with {len(network.widths)} hidden"
-        f" layers and {len(found.weights)} files of weights, which no run has: expected"
-        f" {_MOST} at most, {_MOST_VALUES} values of an example,"
+        f" layers and {len(found.weights)} files of weights, which no run has:"
+        f" expected {_MOST} at most, {_MOST_VALUES} values of an example,"
         f" {_MOST_STEPS} steps, {_MOST_LAYERS} layers, and"
         f" {_MOST_MEMBERS} files of different names"
     )

@@ -4,11 +4,13 @@ import io
 import os
 import struct
 import sys
+import tracemalloc
 import zlib
 
 import numpy as np
 from PIL import EpsImagePlugin
 from PIL import Image
+import pydicom
 import pytest
 
 from episodic_dp import data
@@ -246,12 +248,27 @@ def test_dicom_in_colour_and_without_a_suffix(tmp_path):
         ({"PixelData": b"\0\0"}, "a.dcm cannot be read as DICOM"),
         ({"Rows": 0}, "a.dcm cannot be read as DICOM"),
         ({"NumberOfFrames": 10**9}, "holds 1000000000 frames"),
+        ({"Rows": 60_000, "Columns": 50_000}, "60000 x 50000 pixels"),
         ({"PhotometricInterpretation": "PALETTE COLOR"}, "PALETTE COLOR"),
     ],
 )
 def test_heads_that_contradict_themselves(dicom, tags, text):
   with pytest.raises(ValueError, match=text):
     dicom(**tags)
+
+
+def test_a_deflated_file_of_dicom_is_not_inflated(dicom, tmp_path):
+  dicom()
+  held = pydicom.dcmread(tmp_path / "a.dcm")
+  held.file_meta.TransferSyntaxUID = pydicom.uid.DeflatedExplicitVRLittleEndian
+  held.PixelData = bytes(2**27)
+  held.save_as(tmp_path / "a.dcm")
+  assert (tmp_path / "a.dcm").stat().st_size < 2**20
+  tracemalloc.start()
+  with pytest.raises(ValueError, match="a.dcm .* deflated: save it in"):
+    readers.read(tmp_path / "a.dcm")
+  assert tracemalloc.get_traced_memory()[1] < 2**22
+  tracemalloc.stop()
 
 
 def test_dicom_needs_its_package(dicom, tmp_path, monkeypatch):

@@ -23,6 +23,7 @@ from episodic_dp.data import cache
 
 _GREY = ("MONOCHROME1", "MONOCHROME2")
 _MOST_AXES = 3
+_DEFLATED = "1.2.840.10008.1.2.1.99"  # A transfer syntax of DICOM.
 
 
 class Example(NamedTuple):
@@ -157,7 +158,7 @@ def read_dicom(path: pathlib.Path) -> Example:
         f"{path} needs the package pydicom: pip install 'episodic_dp[dicom]'"
     ) from e
   try:
-    head = pydicom.dcmread(path)
+    head = _undeflated(pydicom, path)
     frames = int(head.get("NumberOfFrames") or 1)
     if frames > 1:
       raise ValueError(f"it holds {frames} frames: save each as a file")
@@ -168,6 +169,25 @@ def read_dicom(path: pathlib.Path) -> Example:
     raise unreadable(path, "DICOM", e) from e
   values = np.clip(values, 0, 1).astype(np.float32)
   return Example(values, image=True, name=str(path))
+
+
+def _undeflated(pydicom: Any, path: pathlib.Path) -> Any:
+  """Return the content of a DICOM file that cannot unpack to gigabytes.
+
+  Raises:
+    ValueError: all of it is deflated, or it has too many pixels.
+    Exception: of any other type, if it is damaged.
+  """
+  meta = pydicom.filereader.read_file_meta_info(path)
+  if meta.get("TransferSyntaxUID") == _DEFLATED:
+    raise ValueError("it is deflated: save it in another transfer syntax")
+  head = pydicom.dcmread(path)
+  if head.Rows * head.Columns > foreign.MOST_PIXELS:
+    raise ValueError(
+        f"it has {head.Rows} x {head.Columns} pixels, more than"
+        f" {foreign.MOST_PIXELS}"
+    )
+  return head
 
 
 def _is_dicom(path: str) -> bool:
