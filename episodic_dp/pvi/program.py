@@ -152,7 +152,7 @@ class Inference:
       self._federation = federation or federation_lib.Federation(spec)
     self.steps = spec.rounds
     self._visits = [0] * len(spec.releases)
-    self._done = 0
+    self._done = self._released = 0
     self._natural = spec.learner.prior
 
   def init(self) -> Held:
@@ -199,11 +199,13 @@ class Inference:
     self._natural = params.natural
     return Held(params, states, rest["sent"])
 
-  def charge(self, ranges: Sequence[range]) -> None:
+  def charge(self, ranges: Sequence[range], done: int) -> None:
     """See `training.Program`; the order of visits is public."""
-    for done in itertools.chain(*ranges):
-      self._pay(done + 1)
-    self._done = self.steps = ranges[-1].stop
+    *others, present = ranges
+    for number in itertools.chain(*others, range(present.start, done)):
+      self._pay(number + 1)
+    self._done = self.steps = done
+    self._released = present.stop
     paid = list(self._visits)
     while self.steps < self.spec.rounds and any(
         v < m for v, m in zip(self._visits, self.spec.most_visits)
@@ -236,12 +238,12 @@ class Inference:
 
   def spent(self) -> dict[str, float]:
     """See `training.Program`."""
-    epsilon, delta = worst(self._guarantees())
+    epsilon, delta = worst(self._guarantees(self._visits))
     return {"epsilon": epsilon, "delta": delta}
 
   def ledger(self) -> dict[str, Any]:
     """See `training.Program`."""
-    return {"visits": self._visits}
+    return {"visits": self._charged()}
 
   def validate(self, state: Held) -> loop.Validated:
     """See `training.Program`."""
@@ -261,22 +263,22 @@ class Inference:
     """See `training.Program`; a statement for each that has released."""
     if not ended:
       return
-    spec, guarantees, rows = self.spec, self._guarantees(), []
+    spec, visits, rows = self.spec, self._charged(), []
     moments = {"mean": self._natural.mean, "variance": self._natural.variance}
     files.write_json(
         folder / POSTERIOR,
         jax.tree.map(lambda a: np.asarray(a).tolist(), moments),
     )
-    for m, guarantee in enumerate(guarantees):
+    for m, guarantee in enumerate(self._guarantees(visits)):
       if self.remembers:  # Who took part, and how often, is not released.
         name = "clients"
-        row: dict[str, Any] = {"rounds": self._visits[m]}
+        row: dict[str, Any] = {"rounds": visits[m]}
       else:
         name, client = f"client_{m}", spec.clients[m]
         row = {
             "client": client.name,
             "examples": len(client.images),
-            "visits": self._visits[m],
+            "visits": visits[m],
         }
       if guarantee is not None:
         row["statement"] = f"{STATEMENTS}/{name}.json"
@@ -309,17 +311,27 @@ class Inference:
         posterior=state.posterior,
         rounds=done,
         stopped=stopped,
-        visits=tuple(self._visits),
-        guarantees=self._guarantees(),
+        visits=tuple(self._charged()),
+        guarantees=self._guarantees(self._charged()),
         seconds=seconds,
     )
 
-  def _guarantees(self) -> tuple[accounting.Guarantee | None, ...]:
+  def _guarantees(
+      self, visits: Sequence[int]
+  ) -> tuple[accounting.Guarantee | None, ...]:
     """Return the guarantee of each release; None if it was not used."""
     return tuple(
-        self.spec.guarantee(m, visits) if visits else None
-        for m, visits in enumerate(self._visits)
+        self.spec.guarantee(m, number) if number else None
+        for m, number in enumerate(visits)
     )
+
+  def _charged(self) -> list[int]:
+    """Return the visits of each client that may have been released."""
+    paid = list(self._visits)
+    for number in range(self._done, self._released):
+      self._pay(number + 1)
+    charged, self._visits = self._visits, paid
+    return charged
 
   def _pay(self, number: int) -> list[int]:
     """Charge the visits of a round; return the visited clients in order."""

@@ -79,10 +79,15 @@ class Program(Protocol):
   def restored(self, state: Any, params: Any, rest: Any, key: Any) -> Any:
     """Return the state with the trees of `saved` and a key."""
 
-  def charge(self, ranges: Sequence[range]) -> None:
-    """Account for the steps of earlier keys and, last, of this key.
+  def charge(self, ranges: Sequence[range], done: int) -> None:
+    """Account for the steps of other keys and, last, of this key.
 
     Afterwards `steps` is the number that the budget allows.
+
+    Args:
+      ranges: all steps that may have been released.
+      done: the steps done. Later ones of the last range may have been released
+        before a kill; they are repeated at no cost, and count in a statement.
     """
 
   def compile(self, state: Any) -> None:
@@ -214,7 +219,7 @@ def _begin(
     saved = checkpoints.restore(done, *saved)
     lineage = list(checkpoints.about(done)["lineage"])
     logging.info("resumed from %s %d in %s", program.unit, done, place.folder)
-  program.charge(key.ranges(done))
+  program.charge(key.ranges(), done)
   lineage.append(secrets.token_hex(8))
   # Written only now: a refused run changes nothing in the folder.
   key.write()
@@ -284,6 +289,7 @@ class _Writer:
       lineage: Sequence[str],
   ):
     self._program, self._place, self._key = program, place, key
+    self._released = key.segments[-1].last
     self._checkpoints, self._lineage = checkpoints, list(lineage)
     self._logs: list[metrics.Lines | metrics.Board] = [
         metrics.Lines(place.folder / metrics.FILE, keep=done),
@@ -344,8 +350,8 @@ class _Writer:
     if done:
       with phases.phase("saving a checkpoint"):
         self._save(done, state, None)
-    if self._key.segments[-1].last > done:
-      self._key = self._key.raised(done)  # No later step was started.
+    # This process started no later step, and earlier ones none later than that.
+    self._key = self._key.raised(max(done, self._released))
     with phases.phase("writing the privacy statement"):
       self._program.write(self._place.folder, self._lineage, ended=True)
 

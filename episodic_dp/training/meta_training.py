@@ -58,6 +58,7 @@ class Spending:
     spec: the run.
     ranges: steps that were taken, or may have been, under each key; the last
       range belongs to the present key.
+    done: steps done.
 
   Attributes:
     began: the first step of this key.
@@ -68,7 +69,9 @@ class Spending:
       None if no level has a guarantee.
   """
 
-  def __init__(self, spec: spec_lib.TrainingSpec, ranges: Sequence[range]):
+  def __init__(
+      self, spec: spec_lib.TrainingSpec, ranges: Sequence[range], done: int
+  ):
     self._spec = spec
     self._earlier = accounting.Ledger()
     for taken in ranges[:-1]:
@@ -83,20 +86,30 @@ class Spending:
     # This key may start in the middle of a pass. The earlier steps of that pass
     # are counted as taken too, which releases more than was released.
     self._first = self._pass_start(ranges[-1].start)
-    self.began, self.done = ranges[-1].start, ranges[-1].stop
-    self.whole = self._guarantees(self.ledger(spec.steps))
+    self.began, self.done = ranges[-1].start, done
+    self._released = ranges[-1].stop
+    self.whole = self._guarantees(self.charged(spec.steps))
     finite = [k for k, g in self.whole.items() if math.isfinite(g.epsilon)]
     self.level = next(iter(finite), None)
     if spec.privacy_unit in finite:
       self.level = spec.privacy_unit
 
   def ledger(self, done: int) -> accounting.Ledger:
-    """Return the ledger of all steps that may have been released by then."""
+    """Return the ledger of other keys and of the first steps of this one."""
     if done == self._first:
       return self._earlier
     return self._earlier.add(
         self._spec.release, done - self._first, continued=False
     )
+
+  def charged(self, done: int | None = None) -> accounting.Ledger:
+    """Return the ledger of all steps that may have been released.
+
+    Args:
+      done: number of steps done; None for the present one.
+    """
+    done = self.done if done is None else done
+    return self.ledger(max(done, self._released))
 
   def epsilon(self, level: str | None, done: int) -> float:
     """Return epsilon of the first steps, at most that of the whole run.
@@ -114,7 +127,7 @@ class Spending:
 
   def stated(self) -> Mapping[str, accounting.Guarantee]:
     """Return level -> guarantee of the steps done; of the whole run before."""
-    ledger = self.ledger(self.done)
+    ledger = self.charged()
     return self._guarantees(ledger) if ledger.steps else self.whole
 
   def _pass_start(self, step: int) -> int:
@@ -243,9 +256,9 @@ class MetaTraining:
     arrays = jax.tree.map(jnp.asarray, {"params": params, **rest})
     return state._replace(key=key, **arrays)
 
-  def charge(self, ranges: Sequence[range]) -> None:
+  def charge(self, ranges: Sequence[range], done: int) -> None:
     """See `loop.Program`."""
-    self._spending = Spending(self.spec, ranges)
+    self._spending = Spending(self.spec, ranges, done)
 
   def compile(self, state: private.State) -> None:
     """See `loop.Program`."""
@@ -265,7 +278,7 @@ class MetaTraining:
 
   def ledger(self) -> dict[str, Any]:
     """See `loop.Program`."""
-    return self._paid.ledger(self._paid.done).as_dict()
+    return self._paid.charged().as_dict()
 
   def validate(self, state: private.State) -> loop.Validated:
     """See `loop.Program`."""
@@ -284,7 +297,7 @@ class MetaTraining:
   def write(self, folder: Any, lineage: Sequence[str], *, ended: bool) -> None:
     """See `loop.Program`; pictures too, at the end."""
     spec, spending = self.spec, self._paid
-    ledger = spending.ledger(spending.done if ended else spec.steps)
+    ledger = spending.charged(None if ended else spec.steps)
     if ledger.steps:
       statement = accounting.run_statement(
           ledger,

@@ -22,6 +22,7 @@ import dataclasses
 import hashlib
 import hmac
 import json
+import operator
 import os
 import pathlib
 import re
@@ -29,6 +30,7 @@ import secrets
 from typing import Any
 
 from absl import logging
+from etils import epath
 import jax
 import jaxlib
 import numpy as np
@@ -40,6 +42,7 @@ from episodic_dp.data import dataset as dataset_lib
 from episodic_dp.output import files
 from episodic_dp.private import keys as private_keys
 from episodic_dp.training import checkpoint as checkpoint_lib
+from episodic_dp.training import metrics
 from episodic_dp.training import workdir as workdir_lib
 
 _SECRET_BYTES = 32
@@ -54,6 +57,8 @@ _SILENT = re.compile(
     "log|debug|cache|dump|trace|profil|check|pprint|transfer|error|guard"
     "|platform|hlo_source|source_url|num_cpu_devices|distributed|visible"
 )
+# Of the fingerprint: name of a key -> [first, last] of its steps, as JSON.
+_OTHERS = "steps under other keys"
 _FEW = 3  # Most differences that a message names.
 
 
@@ -78,11 +83,14 @@ class RunKey:
 
   Attributes:
     path: path of its file.
+    record: public file with the steps of all keys of the folder. It outlives a
+      key file that is replaced by an older one.
     secret: 32 bytes; not shown.
     segments: in order; the next step belongs to the last one.
   """
 
   path: pathlib.Path
+  record: epath.Path = dataclasses.field(repr=False)
   secret: bytes = dataclasses.field(repr=False)
   segments: tuple[Segment, ...]
 
@@ -102,10 +110,19 @@ class RunKey:
     held = [self._history(segments), step, digest]
     return self._keyed("checkpoint", held).hex()
 
-  def ranges(self, done: int) -> list[range]:
-    """Return the steps to charge: of earlier segments, and of this one."""
-    *earlier, last = self.segments
-    return [range(s.first, s.last) for s in earlier] + [range(last.first, done)]
+  def name(self, segments: int | None = None) -> str:
+    """Return the name of the key after so many segments; it is public."""
+    return self._keyed("name", self._history(segments)).hex()
+
+  def others(self) -> dict[str, list[int]]:
+    """Return name -> [first, last] of other keys of the folder."""
+    return json.loads(self.segments[-1].fingerprint.get(_OTHERS, "{}"))
+
+  def ranges(self) -> list[range]:
+    """Return the steps to charge: of other keys, and last of this one."""
+    last = self.segments[-1]
+    others = sorted(self.others().values())
+    return [*(range(*steps) for steps in others), range(last.first, last.last)]
 
   def raised(self, step: int) -> "RunKey":
     """Record on disk that steps up to this one may start, before they do."""
@@ -115,7 +132,10 @@ class RunKey:
     return key
 
   def write(self) -> None:
-    """Write the file; it is on the disk when this returns."""
+    """Write the file and the record; they are on the disk on return."""
+    last = self.segments[-1]
+    steps = self.others() | {self.name(): [last.first, last.last]}
+    files.write_json(self.record, steps)
     workdir_lib.make_private(self.path.parent)
     files.write_text(self.path, self.text(), private=True)
     folder = os.open(self.path.parent, os.O_RDONLY)
@@ -221,16 +241,20 @@ def begin(
   """
   step = checkpoints.latest() or 0
   if not place.key.exists():
-    begun = (workdir_lib.CONFIG, workdir_lib.CHECKPOINTS, "metrics.jsonl")
+    begun = (workdir_lib.CONFIG, workdir_lib.CHECKPOINTS, metrics.FILE)
     if any((place.folder / name).exists() for name in begun):
       raise _lost(place, "is missing")
     secret = secrets.token_bytes(_SECRET_BYTES)
     if found["private_seed"] != str(None):
       text = f"episodic_dp private seed {found['private_seed']}"
       secret = hashlib.sha256(text.encode()).digest()
-    segment = Segment(first=0, last=0, fingerprint=found)
-    return RunKey(path=place.key, secret=secret, segments=(segment,)), 0
-  key = load(place)
+    segment = Segment(first=0, last=0, fingerprint=found | {_OTHERS: "{}"})
+    key = RunKey(
+        path=place.key, record=place.record, secret=secret, segments=(segment,)
+    )
+    return key, 0
+  key, others = _completed(load(place), place, step)
+  found = found | {_OTHERS: json.dumps(others, sort_keys=True)}
   last = key.segments[-1]
   if step < last.first or (step and not _belongs(key, checkpoints, step)):
     raise errors.RunError(
@@ -265,6 +289,9 @@ def begin(
       "the run in %s resumes from step %d under a fresh key, with %s",
       place.folder, step, differ,
   )
+  if last.last > last.first:
+    others[key.name()] = [last.first, last.last]
+  found[_OTHERS] = json.dumps(others, sort_keys=True)
   forked = Segment(first=step, last=step, fingerprint=found)
   return dataclasses.replace(key, segments=(*key.segments, forked)), step
 
@@ -280,6 +307,7 @@ def load(place: workdir_lib.WorkDirectory) -> RunKey:
     fields = json.loads(text)
     key = RunKey(
         path=place.key,
+        record=place.record,
         secret=bytes.fromhex(fields["secret"]),
         segments=tuple(Segment(**s) for s in fields["segments"]),
     )
@@ -291,6 +319,62 @@ def load(place: workdir_lib.WorkDirectory) -> RunKey:
   ) as e:
     raise _lost(place, "is damaged or of another version") from e
   return key
+
+
+def _completed(
+    key: RunKey, place: workdir_lib.WorkDirectory, step: int
+) -> tuple[RunKey, dict[str, list[int]]]:
+  """Return a key that knows all steps which a file shows, and other keys.
+
+  A key file from a backup knows fewer steps than the record, and both know
+  fewer than the metrics and checkpoints if these are newer. Those have no name
+  of a key, so their steps are counted for the present one.
+
+  Args:
+    key: as its file describes it.
+    place: the work directory.
+    step: step of the last checkpoint.
+
+  Returns:
+    the key, and the steps of the folder's other keys as in `RunKey.others`.
+  """
+  known = [*_recorded(place), *key.others().items()]
+  for count, segment in enumerate(key.segments, 1):
+    known.append((key.name(count), [segment.first, segment.last]))
+  steps: dict[str, list[int]] = {}
+  for name, (first, last) in known:
+    if last > first:
+      steps[name] = [first, max(last, steps.get(name, [0, 0])[1])]
+  present = key.segments[-1]
+  _, last = steps.pop(key.name(), [present.first, present.last])
+  for path in (place.folder / metrics.FILE, place.diagnostics):
+    last = max([last, step, *(line["step"] for line in metrics.read(path))])
+  present = dataclasses.replace(present, last=last)
+  segments = (*key.segments[:-1], present)
+  return dataclasses.replace(key, segments=segments), steps
+
+
+def _recorded(
+    place: workdir_lib.WorkDirectory,
+) -> list[tuple[str, list[int]]]:
+  """Return (name, [first, last]) of every key in the record of a folder.
+
+  Raises:
+    RunError: it is damaged.
+  """
+  if not place.record.exists():
+    return []  # A run of an earlier version.
+  try:
+    found = json.loads(place.record.read_text(encoding="utf-8"))
+    return [
+        (name, [operator.index(first), operator.index(last)])
+        for name, (first, last) in found.items()
+    ]
+  except (AttributeError, OSError, RecursionError, TypeError, ValueError) as e:
+    raise errors.RunError(
+        f"{place.record} cannot be read, which holds the steps that were"
+        " released: restore the file, or start a new run in another --workdir"
+    ) from e
 
 
 def _lost(place: workdir_lib.WorkDirectory, how: str) -> errors.RunError:
@@ -324,13 +408,16 @@ def _differences(
 ) -> str:
   """List the first values that differ."""
   # Without digests, which are secret and explain less than named values.
-  shown = [n for n in differ if n not in (*_OF_THE_RUN, *_COMPUTED)]
+  hidden = (*_OF_THE_RUN, *_COMPUTED, _OTHERS)
+  shown = [n for n in differ if n not in hidden]
   named = [
       f"{name}={now.get(name, 'absent')} (it was"
       f" {before.get(name, 'absent')})"
       for name in shown[:_FEW]
   ]
-  more = len(shown) - len(named)
+  if _OTHERS in differ:
+    named.append("a key file that is older than the steps of another key")
+  more = len(shown) - min(len(shown), _FEW)
   return " and ".join(named) + (f" and {more} more changes" if more else "")
 
 

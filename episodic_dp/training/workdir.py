@@ -25,6 +25,7 @@ CONFIG = "config.json"
 CHECKPOINTS = "checkpoints"
 PRIVATE = "private"
 KEY = "key"
+RECORD = "released.json"
 DIAGNOSTICS = "diagnostics.jsonl"
 _LOCK = ".lock"
 _HOME_KEYS = pathlib.Path(".episodic_dp") / "keys"  # In the home folder.
@@ -41,6 +42,11 @@ class WorkDirectory:
 
   folder: epath.Path
   key: pathlib.Path
+
+  @property
+  def record(self) -> epath.Path:
+    """Return the file with the steps that may have been released."""
+    return self.folder / RECORD
 
   @property
   def diagnostics(self) -> pathlib.Path:

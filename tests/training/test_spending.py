@@ -25,7 +25,7 @@ def _spending(first, steps, *ranges, noise=1.0, unit=None):
       privacy_unit=unit,
       learner=types.SimpleNamespace(model=types.SimpleNamespace(start=None)),
   )
-  return release, meta_training.Spending(spec, ranges)
+  return release, meta_training.Spending(spec, ranges, ranges[-1].stop)
 
 
 def test_the_epsilon_that_is_reported_is_that_of_the_privacy_unit():
