@@ -16,7 +16,7 @@ import math
 import numbers
 import types
 import typing
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from episodic_dp import _validate
 from episodic_dp import errors
@@ -31,6 +31,7 @@ NotNegative: TypeAlias = Annotated[
     float, functools.partial(_validate.positive, zero=True)
 ]
 Fraction: TypeAlias = Annotated[float, _validate.fraction]
+Rate: TypeAlias = Annotated[float, _validate.positive, _validate.probability]
 
 _SCALARS: dict[Any, str] = {
     bool: "true or false",
@@ -38,21 +39,48 @@ _SCALARS: dict[Any, str] = {
     int: "a whole number",
     str: "text",
 }
-# Type -> functions that write its values as one text, and read them.
-_TEXTS: dict[Any, tuple[Callable[[Any], str], Callable[[Any], Any]]] = {}
 
 
-def register_text(
-    kind: Any, write: Callable[[Any], str], read: Callable[[Any], Any]
+class _Form(NamedTuple):
+  """The form in which the values of a type are written.
+
+  Attributes:
+    kind: type of the form, such as a dataclass; Any for text.
+    write: value -> form.
+    read: form -> value; raises PlanError.
+  """
+
+  kind: Any
+  write: Callable[[Any], Any]
+  read: Callable[[Any], Any]
+
+
+_FORMS: dict[Any, _Form] = {}
+
+
+def register(
+    kind: Any,
+    form: Any,
+    write: Callable[[Any], Any],
+    read: Callable[[Any], Any],
 ) -> None:
-  """Register a type, or a union of types, whose values are written as text.
+  """Register a type, or a union of types, that is written in another form.
 
   Args:
     kind: the type, as in the annotations of fields.
-    write: value -> text.
-    read: text -> value; raises PlanError.
+    form: type of the form, such as a dataclass; Any for text.
+    write: value -> form.
+    read: form -> value; raises PlanError.
   """
-  _TEXTS[kind] = (write, read)
+  _FORMS[kind] = _Form(form, write, read)
+
+
+def _in_its_form(value: Any) -> Any:
+  """Return a value, or its form if its type has one."""
+  for kind, form in _FORMS.items():
+    if isinstance(value, kind):
+      return form.write(value)
+  return value
 
 
 def to_plain(value: Any) -> Any:
@@ -61,9 +89,7 @@ def to_plain(value: Any) -> Any:
   Raises:
     TypeError: a value has no form as plain data.
   """
-  for kind, (write, _) in _TEXTS.items():
-    if isinstance(value, kind):
-      return write(value)
+  value = _in_its_form(value)
   if dataclasses.is_dataclass(value) and not isinstance(value, type):
     names = [field.name for field in fields(value)]
     return {name: to_plain(getattr(value, name)) for name in names}
@@ -87,10 +113,11 @@ def from_plain(
 
   Args:
     kind: the dataclass. Its fields are numbers, text, Literals, tuples,
-      mappings from text, dataclasses, types with `register_text`, and unions
-      of these. Callable metadata of `Annotated` check the value, as
+      mappings from text, dataclasses, types with `register`, and unions of
+      these. Callable metadata of `Annotated` check the value, as
       `_validate.count` does.
-    data: the result of `to_plain`, perhaps through JSON.
+    data: the result of `to_plain`, perhaps through JSON; or an object of the
+      dataclass, whose fields are checked.
     name: name of the data, for messages.
     partial: whether missing fields take their defaults.
 
@@ -99,6 +126,11 @@ def from_plain(
   """
   hints = typing.get_type_hints(kind, include_extras=True)
   known = [field.name for field in fields(kind)]
+  if isinstance(data, kind):
+    return dataclasses.replace(data, **{  # type: ignore[type-var]
+        key: read(hints[key], getattr(data, key), name=f"{name}.{key}")
+        for key in known
+    })
   given = dict(check_names(data, known, name=name))
   optional = defaults(kind) if partial else {}
   for key in known:
@@ -109,6 +141,49 @@ def from_plain(
       for key, part in given.items()
   }
   return kind(**values)
+
+
+def replace(value: _T, changes: Mapping[str, Any], *, name: str) -> _T:
+  """Return a dataclass with other values of some fields, read by their types.
+
+  Args:
+    value: the dataclass.
+    changes: name of a field, or path such as "mechanism.clip_norm" -> value, or
+      its plain data. A text given for a list is its only element.
+    name: name of the dataclass, for messages.
+
+  Raises:
+    PlanError: names the field that is unknown or of another type.
+  """
+  values: dict[str, Any] = {}
+  inner: dict[str, dict[str, Any]] = {}
+  for path, new in changes.items():
+    field, dot, rest = path.partition(".")
+    if dot:
+      inner.setdefault(field, {})[rest] = new
+    else:
+      values[field] = new
+  known = [field.name for field in fields(value)]
+  check_names(inner | values, known, name=name)
+  for field, parts in inner.items():
+    held = values.get(field, getattr(value, field))
+    values[field] = _with_parts(held, parts, name=f"{name}.{field}")
+  hints = typing.get_type_hints(type(value), include_extras=True)
+  for field, new in values.items():
+    if isinstance(new, str) and isinstance(getattr(value, field), tuple):
+      new = (new,)
+    values[field] = read(
+        hints[field], new, name=f"{name}.{field}", partial=True
+    )
+  return dataclasses.replace(value, **values)  # type: ignore[type-var]
+
+
+def _with_parts(held: Any, parts: Mapping[str, Any], *, name: str) -> Any:
+  """Return a field with some parts changed; the parts if it had none."""
+  held = _in_its_form(held)
+  if dataclasses.is_dataclass(held):
+    return replace(held, parts, name=name)
+  return {**held, **parts} if isinstance(held, Mapping) else parts
 
 
 def defaults(kind: Any) -> dict[str, Any]:
@@ -151,10 +226,13 @@ def check_names(
 
 def read(kind: Any, data: Any, *, name: str, partial: bool = False) -> Any:
   """Return a value of any type that a field can have; see `from_plain`."""
-  if kind in _TEXTS:
-    return _TEXTS[kind][1](data)
-  origin, arguments = typing.get_origin(kind), typing.get_args(kind)
   again = functools.partial(read, partial=partial)
+  if kind in _FORMS:
+    form = _FORMS[kind]
+    if isinstance(data, kind):
+      return data
+    return form.read(again(form.kind, data, name=name))
+  origin, arguments = typing.get_origin(kind), typing.get_args(kind)
   if origin is Annotated:
     value = again(arguments[0], data, name=name)
     for check in filter(callable, arguments[1:]):

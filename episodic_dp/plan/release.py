@@ -383,11 +383,7 @@ class Tree:
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Description:
-  hierarchy: Tree
-  plan: stages.SamplingPlan
-  mechanism: Mechanism
+plain.register(Hierarchy, Tree, Tree.of, Tree.build)
 
 
 def to_dict(release: Release) -> dict[str, Any]:
@@ -401,13 +397,7 @@ def to_dict(release: Release) -> dict[str, Any]:
     its dataclass (of `Tree` for the hierarchy): stages as text
     ('Poisson(0.004)'), infinity as "inf".
   """
-  result: dict[str, Any] = plain.to_plain(
-      _Description(
-          hierarchy=Tree.of(release.hierarchy),
-          plan=release.plan,
-          mechanism=release.mechanism,
-      )
-  )
+  result: dict[str, Any] = plain.to_plain(release)
   return result
 
 
@@ -421,10 +411,7 @@ def from_dict(data: Mapping[str, Any]) -> Release:
     PlanError: a field is missing, unknown or wrong.
     UnsoundPlanError: no proof covers the release.
   """
-  found = plain.from_plain(_Description, data, name="release")
-  return Release(
-      found.hierarchy.build(), found.plan, found.mechanism
-  )
+  return plain.from_plain(Release, data, name="release")
 
 
 def _runs(counts: np.ndarray) -> tuple[_Run, ...]:

@@ -172,7 +172,7 @@ def parse_stage(text: str) -> Stage:
   return stage(value)
 
 
-plain.register_text(Stage, stage_text, parse_stage)
+plain.register(Stage, Any, stage_text, parse_stage)
 
 
 @dataclasses.dataclass(frozen=True)

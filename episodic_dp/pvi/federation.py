@@ -38,6 +38,7 @@ from episodic_dp.private import step as step_lib
 from episodic_dp.pvi import gaussian
 from episodic_dp.pvi import likelihoods
 from episodic_dp.pvi import servers
+from episodic_dp.training import resume
 
 # Folded into the run's secret key before a client's number. The steps of a
 # client fold in other numbers (`private.keys`).
@@ -351,10 +352,10 @@ class Federation:
     """Return the programs of visits of all clients as lowered for XLA."""
     sent = servers.everyone(posterior.natural, self.clients)
     return [
-        self._jitted.lower(
+        resume.program_text(self._jitted.lower(
             at, posterior, states[at], jnp.arange(len(group.members)), sent,
             group.data,
-        ).as_text()
+        ))
         for at, group in enumerate(self.groups)
     ]
 

@@ -32,6 +32,7 @@ from episodic_dp.training import checkpoint as checkpoint_lib
 from episodic_dp.training import metrics
 from episodic_dp.training import processes
 from episodic_dp.training import resume as resume_lib
+from episodic_dp.training import settings
 from episodic_dp.training import stopping
 from episodic_dp.training import workdir as workdir_lib
 
@@ -158,12 +159,12 @@ def run(
       state = program.init()
       parts = program.parts(state)
       described = resume_lib.json_digest([parts, program.spec.config])
-      found = processes.gathered(np.frombuffer(described.encode(), np.uint8))
-      if (found != found[0]).any():
+      if len(set(_gathered(described))) > 1:
         raise errors.RunError(
             "the configuration, data or code of the processes differ: start"
             " all processes of a run with the same command, data and versions"
         )
+      held = _gathered(resume_lib.json_digest(settings.present()))
       writer: _Writer | None = None
 
       def begin() -> Any:
@@ -171,7 +172,10 @@ def run(
         place = opened.enter_context(
             workdir_lib.locked(workdir, key_file=key_file)
         )
-        writer, *sent = _begin(program, state, parts, place, resume)
+        found = resume_lib.fingerprint(
+            parts, program.spec.config, program.spec.private_seed, held
+        )
+        writer, *sent = _begin(program, state, found, place, resume)
         opened.callback(writer.close)
         return sent
 
@@ -187,10 +191,16 @@ def run(
     return program.result(state, steps, stopped, time.monotonic() - began)
 
 
+def _gathered(digest: str) -> list[str]:
+  """Return the digests of all processes."""
+  own = np.frombuffer(digest.encode(), np.uint8)
+  return [bytes(one).decode() for one in processes.gathered(own)]
+
+
 def _begin(
     program: Program,
     state: Any,
-    parts: Mapping[str, str],
+    found: dict[str, str],
     place: workdir_lib.WorkDirectory,
     mode: str,
 ) -> tuple["_Writer", np.ndarray, np.int64, Any]:
@@ -204,8 +214,6 @@ def _begin(
           " released has to stay: name a --workdir on this machine"
       )
   checkpoints = checkpoint_lib.Checkpoints(home)
-  spec = program.spec
-  found = resume_lib.fingerprint(parts, spec.config, spec.private_seed)
   key, done = resume_lib.begin(place, checkpoints, found, mode=mode)
   if done > program.steps:
     raise errors.RunError(
@@ -225,7 +233,7 @@ def _begin(
   key.write()
   if program.remembers:
     workdir_lib.make_private(pathlib.Path(home))
-  files.write_json(place.folder / workdir_lib.CONFIG, dict(spec.config))
+  files.write_json(place.folder / workdir_lib.CONFIG, dict(program.spec.config))
   program.write(place.folder, lineage, ended=False)
   writer = _Writer(program, place, checkpoints, key, done, lineage)
   words = np.asarray(jax.random.key_data(key.jax_key()))

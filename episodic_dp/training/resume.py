@@ -32,10 +32,7 @@ from typing import Any
 from absl import logging
 from etils import epath
 import jax
-import jaxlib
-import numpy as np
 
-from episodic_dp import _version
 from episodic_dp import errors
 from episodic_dp import private
 from episodic_dp.data import dataset as dataset_lib
@@ -43,6 +40,7 @@ from episodic_dp.output import files
 from episodic_dp.private import keys as private_keys
 from episodic_dp.training import checkpoint as checkpoint_lib
 from episodic_dp.training import metrics
+from episodic_dp.training import settings
 from episodic_dp.training import workdir as workdir_lib
 
 _SECRET_BYTES = 32
@@ -51,11 +49,9 @@ _SCHEMA = 3
 _OF_THE_RUN = ("release", "data", "learner", "private_seed")
 # Computed by code: comparable only if nothing else differs.
 _COMPUTED = ("program", "start")
-# Settings of JAX that change no number: diagnostics, caches and addresses.
-# Devices have separate entries.
-_SILENT = re.compile(
-    "log|debug|cache|dump|trace|profil|check|pprint|transfer|error|guard"
-    "|platform|hlo_source|source_url|num_cpu_devices|distributed|visible"
+# Of a lowered program: operations that run code outside of it.
+_HOST_CODE = re.compile(
+    r"custom_call @\w*callback|stablehlo\.(send|recv|infeed|outfeed)\b"
 )
 # Of the fingerprint: name of a key -> [first, last] of its steps, as JSON.
 _OTHERS = "steps under other keys"
@@ -176,6 +172,7 @@ def fingerprint(
     parts: Mapping[str, str],
     config: Mapping[str, Any],
     private_seed: int | None = None,
+    processes: Sequence[str] = (),
 ) -> dict[str, str]:
   """Return everything that the steps of a run are computed from.
 
@@ -184,29 +181,11 @@ def fingerprint(
       "program" (digest of the lowered step).
     config: JSON-able description of the run.
     private_seed: seed of the key, None for a secret key.
+    processes: digests of the settings of all processes, the first one's first.
   """
-  device = jax.devices()[0]
-  found = dict(parts) | {
-      "private_seed": str(private_seed),
-      "episodic_dp": _version.__version__,
-      "jax": jax.__version__,
-      "jaxlib": jaxlib.__version__,
-      "numpy": np.__version__,
-      "device": f"{device.platform} {device.device_kind}",
-      "devices": str(jax.device_count()),
-      "processes": str(jax.process_count()),
-      "processor": _processor(),
-      # Without names of folders, such as that of a dump.
-      "XLA_FLAGS": " ".join(
-          flag
-          for flag in os.environ.get("XLA_FLAGS", "").split()
-          if "/" not in flag
-      ),
-      "LIBTPU_INIT_ARGS": os.environ.get("LIBTPU_INIT_ARGS", ""),
-  }
-  for name, value in jax.config.values.items():
-    if not _SILENT.search(name):
-      found[name] = str(value)
+  found = dict(parts) | {"private_seed": str(private_seed)} | settings.present()
+  for number, one in enumerate(processes[1:], 1):
+    found[f"settings of process {number}"] = one
   leaves = jax.tree.leaves_with_path(
       {"config": json.loads(json.dumps(config))},
       is_leaf=lambda value: not isinstance(value, dict),
@@ -430,9 +409,25 @@ def json_digest(value: Any) -> str:
 
 
 def program_digest(function: Any, *arguments: Any) -> str:
-  """Return SHA-256 of a function of arrays as lowered for XLA."""
-  text = jax.jit(function).lower(*arguments).as_text()
+  """Return SHA-256 of a function of arrays; see `program_text`."""
+  text = program_text(jax.jit(function).lower(*arguments))
   return hashlib.sha256(text.encode()).hexdigest()
+
+
+def program_text(lowered: jax.stages.Lowered) -> str:
+  """Return a program as text, which determines its values.
+
+  Raises:
+    RunError: it calls a function of Python, which the text does not show.
+  """
+  text = lowered.as_text()
+  if _HOST_CODE.search(text):
+    raise errors.RunError(
+        "the network or learner calls Python while it computes"
+        " (jax.pure_callback, io_callback or jax.debug), so a resumed run could"
+        " compute something else under the same noise: write it with JAX alone"
+    )
+  return text
 
 
 def shapes(tree: Any) -> list[list[str]]:
@@ -456,12 +451,3 @@ def data_digest(dataset: dataset_lib.Dataset) -> str:
   arrays = (dataset.images, dataset.labels, dataset.hierarchy.leaf_rows)
   # None has a separate digest.
   return json_digest([dataset.rotate, dataset.targets, *map(digest, arrays)])
-
-
-def _processor() -> str:
-  """Return a digest of the processor's instructions, which affect rounding."""
-  cores = len(os.sched_getaffinity(0))
-  described = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
-  names = ("model name", "flags", "Features")
-  lines = {x for x in described.splitlines() if x.startswith(names)}
-  return f"{cores} cores {json_digest(sorted(lines))[:12]}"

@@ -160,6 +160,19 @@ def test_a_fork_pays_for_rounds_that_may_have_been_released(
   assert (result.rounds, result.visits) == (6, (8, 8, 8, 8))
 
 
+@pytest.mark.slow
+def test_a_stop_before_the_rounds_of_a_kill_states_them_too(
+    tmp_path, federation
+):
+  spec = tiny_run.spec(6)
+  _killed(tmp_path, 5, spec=spec, federation=federation)
+  # Round 5 was released behind the checkpoint of round 4, and 6 allowed.
+  stopped = pvi.run(spec, tmp_path, federation=federation, deadline=0.0)
+  assert (stopped.rounds, stopped.visits) == (4, (6, 6, 6, 6))
+  stated = json.loads((tmp_path / "guarantees.json").read_text())
+  assert [row["visits"] for row in stated["clients"]] == [6, 6, 6, 6]
+
+
 def test_nothing_but_the_secret_key_drives_noise(tmp_path, federation):
   a, b = (
       pvi.run(

@@ -130,7 +130,8 @@ def test_no_sequence_of_events_leaves_a_released_step_uncharged(tmp_path, seed):
   folder = tmp_path / "run"
   for _ in range(25):
     what = rng.choice(["kill", "stop", "restore"], p=[0.5, 0.3, 0.2])
-    count, version = rng.integers(1, 8), rng.choice([0, 1, 2], p=[0.8, 0.1, 0.1])
+    count = rng.integers(1, 8)
+    version = rng.choice([0, 1, 2], p=[0.8, 0.1, 0.1])
     if what == "restore" and backups:
       parts = _PARTS[rng.integers(len(_PARTS))]
       _restore(folder, backups[rng.integers(len(backups))], parts)

@@ -20,6 +20,7 @@ from episodic_dp import training
 from episodic_dp.training import checkpoint
 from episodic_dp.training import meta_training
 from episodic_dp.training import resume
+from episodic_dp.training import settings
 from episodic_dp.training import workdir
 from tests.training import tiny_run
 
@@ -259,6 +260,18 @@ def test_another_fingerprint_is_one_sentence_then_a_fork(run):
   _check_refused(_spec(), run, "of step 0, was not written under the secret")
 
 
+def test_a_stop_before_the_steps_of_a_kill_states_them_too(run):
+  # Step 5 was released behind the checkpoint of step 4, and step 6 allowed.
+  result = tiny_run.train(_spec(), run, deadline=0.0)
+  assert (result.steps, result.stopped) == (4, "time limit")
+  assert result.guarantees["participant"].epsilon == _epsilon(6)
+  stated = json.loads((run / "guarantee.json").read_text())
+  assert stated["guarantees"]["participant"]["epsilon"] == _epsilon(6)
+  assert stated["steps"] == 6
+  forked = tiny_run.train(_changed(), run, resume="fork")
+  assert forked.guarantees["participant"].epsilon == _epsilon(STEPS + 2)
+
+
 def test_a_fork_that_is_killed_pays_for_both(run):
   tiny_run.kill(_changed(8), run, 5, resume="fork")
   other = dataclasses.replace(_changed(8), config={"version": 3})
@@ -273,47 +286,155 @@ def test_a_fork_after_a_clean_end_costs_nothing(whole, tmp_path):
   assert result.guarantees["participant"].epsilon == _epsilon(8)
 
 
-_SETTINGS = {
-    "jax_numpy_dtype_promotion": "strict",
-    "jax_default_matmul_precision": "highest",
-    "jax_threefry_partitionable": False,
-    "jax_random_seed_offset": 5,
-    "jax_enable_x64": True,
-    "jax_disable_most_optimizations": True,
-    "jax_default_prng_impl": "rbg",
+def _found():
+  return resume.fingerprint({}, {"a": {"b": 1}})
+
+
+# Settings of JAX and variables of the environment: the value (True: the other
+# one), and whether the run is refused ("other bits") or resumes under its key
+# ("same bits").
+_CHANGES = {
+    "other bits": {
+        "jax_numpy_dtype_promotion": "strict",
+        "jax_numpy_rank_promotion": "raise",
+        "jax_default_matmul_precision": "highest",
+        "jax_threefry_partitionable": True,
+        "jax_random_seed_offset": 5,
+        "jax_enable_x64": True,
+        "jax_disable_most_optimizations": True,
+        "jax_disable_jit": True,
+        "jax_debug_nans": True,
+        "jax_default_prng_impl": "rbg",
+        "jax_enable_pgle": True,
+        "jax_high_dynamic_range_gumbel": True,
+        "jax_softmax_custom_jvp": True,
+        "jax_optimization_level": "O1",
+        "jax_exec_time_optimization_effort": 0.5,
+        "jax_persistent_cache_enable_xla_caches": "all",
+        "XLA_FLAGS": "--xla_cpu_enable_fast_math=true",
+        "LIBTPU_INIT_ARGS": "--xla_tpu_enable_async=true",
+        "ONEDNN_MAX_CPU_ISA": "SSE41",
+        "ONEDNN_DEFAULT_FPMATH_MODE": "BF16",
+        "DNNL_MAX_CPU_ISA": "SSE41",
+        "OMP_NUM_THREADS": "1",
+        "MKL_CBWR": "COMPATIBLE",
+        "TF_ENABLE_ONEDNN_OPTS": "0",
+        "NVIDIA_TF32_OVERRIDE": "0",
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+        "NCCL_ALGO": "Ring",
+        "XLA_PYTHON_CLIENT_ALLOCATOR": "platform",
+        "LD_PRELOAD": "libmath.so",
+        # Names that no version has, with parts of harmless ones.
+        "XLA_LOG_OF_SUMS": "1",
+        "ONEDNN_CACHE_CHECK_DEBUG": "1",
+        "JAX_DEBUG_PLATFORM_GUARD": "1",
+    },
+    "same bits": {
+        "jax_log_compiles": True,
+        "jax_logging_level": "ERROR",
+        "jax_traceback_filtering": "off",
+        "jax_transfer_guard": "log",
+        "jax_explain_cache_misses": True,
+        "jax_compilation_cache_max_size": 10**9,
+        "jax_persistent_cache_min_compile_time_secs": 2.5,
+        "jax_pprint_use_color": True,
+        "JAX_COORDINATOR_ADDRESS": "host:1",
+        "ONEDNN_VERBOSE": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "CUDA_VISIBLE_DEVICES": "1",
+        "XLA_FLAGS": "--xla_dump_to=/tmp/a --xla_dump_hlo_as_text",
+        "HOME": "/elsewhere",
+    },
 }
 
 
-@pytest.mark.parametrize("name", _SETTINGS)
-def test_a_setting_that_moves_numbers_is_seen(name):
-  before = resume.fingerprint({}, {"a": {"b": 1}})
-  assert before == resume.fingerprint({}, {"a": {"b": 1}})
-  value = jax.config.values[name]
-  other = _SETTINGS[name]
-  jax.config.update(name, not value if isinstance(other, bool) else other)
-  try:
-    now = resume.fingerprint({}, {"a": {"b": 1}})
-  finally:
-    jax.config.update(name, value)
-  assert [k for k in now if now[k] != before[k]] == [name]
+@pytest.mark.parametrize(
+    "bits, name, value",
+    [(bits, *item) for bits, all in _CHANGES.items() for item in all.items()],
+)
+def test_a_setting_counts_unless_it_is_known_to_change_no_number(
+    bits, name, value, monkeypatch
+):
+  monkeypatch.delenv("XLA_FLAGS", raising=False)
+  before = _found()
+  assert before == _found()
+  if name in jax.config.values:
+    old = jax.config.values[name]
+    jax.config.update(name, not old if value is True else value)
+    try:
+      now = _found()
+    finally:
+      jax.config.update(name, old)
+  else:
+    monkeypatch.setenv(name, value)
+    now = _found()
+  changed = [k for k in now if now[k] != before.get(k)]
+  assert changed == [name] * (bits == "other bits")
+
+
+def test_files_that_flags_name_are_read(tmp_path, monkeypatch):
+  flags, digests = tmp_path / "flags", []
+  for value in (str(flags), f"--xla_gpu_load_autotune_results_from={flags}"):
+    monkeypatch.setenv("XLA_FLAGS", value)
+    for text in ("--xla_cpu_enable_fast_math=true", "--xla_fast=1"):
+      flags.write_text(text)
+      digests.append(_found()["XLA_FLAGS"])
+  assert len(set(digests)) == 4
 
 
 _MACHINES = {
-    "XLA_FLAGS": lambda patch: patch.setenv("XLA_FLAGS", "--xla_fast"),
     "versions": lambda patch: patch.setattr(np, "__version__", "0"),
     "devices": lambda patch: patch.setattr(jax, "device_count", lambda: 77),
+    "processes": lambda patch: patch.setattr(jax, "process_count", lambda: 7),
     "processor": lambda patch: patch.setattr(
-        resume, "_processor", lambda: "abacus"
+        settings, "processor", lambda: "abacus"
     ),
 }
 
 
 @pytest.mark.parametrize("name", _MACHINES)
 def test_what_a_run_is_computed_on_is_seen(name, monkeypatch):
-  before = resume.fingerprint({}, {"a": {"b": 1}})
+  before = _found()
   assert resume.fingerprint({}, {"a": {"b": 2}}) != before
   _MACHINES[name](monkeypatch)
-  assert resume.fingerprint({}, {"a": {"b": 1}}) != before
+  assert _found() != before
+
+
+def test_the_settings_of_every_process_are_seen():
+  one, other = (
+      resume.fingerprint({}, {}, None, ["first", second]) for second in "ab"
+  )
+  assert [k for k in one if one[k] != other[k]] == ["settings of process 1"]
+
+
+_HOST_CODE = {
+    "pure": lambda x: jax.pure_callback(np.sin, x, x, vmap_method="sequential"),
+    "io": lambda x: jax.experimental.io_callback(np.sin, x, x),
+    "debug": lambda x: jax.debug.callback(print, x) or x,
+    "print": lambda x: jax.debug.print("{}", x) or x,
+    "inner": lambda x: jax.lax.map(_HOST_CODE["pure"], x),
+}
+
+
+@pytest.mark.parametrize("name", _HOST_CODE)
+def test_code_of_the_host_is_refused(name):
+  with pytest.raises(training.RunError, match="calls Python while it computes"):
+    resume.program_digest(_HOST_CODE[name], np.ones(3, np.float32))
+
+
+def test_a_network_that_calls_the_host_is_refused_before_a_key_is_made(
+    tmp_path,
+):
+  base = tiny_run.learner()
+
+  def apply(params, images):
+    return _HOST_CODE["debug"](base.model.apply(params, images))
+
+  model = base.model._replace(apply=apply)
+  learner = dataclasses.replace(base, model=model)
+  with pytest.raises(training.RunError, match="calls Python"):
+    training.train(_spec(learner=learner), tmp_path)
+  assert not any(tmp_path.iterdir())
 
 
 def test_nothing_shows_a_key_or_a_pixel(run):
