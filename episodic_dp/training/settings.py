@@ -100,9 +100,9 @@ def _with_files(value: str) -> str:
   """
   words = []
   for word in value.split():
-    flag, _, path = word.rpartition("=")
-    if flag in HARMLESS_FLAGS:
+    if word.partition("=")[0] in HARMLESS_FLAGS:
       continue
+    path = word.rpartition("=")[2]
     if os.path.isfile(path):
       content = pathlib.Path(path).read_bytes()
       word += f" (SHA-256 {hashlib.sha256(content).hexdigest()})"

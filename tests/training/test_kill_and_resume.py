@@ -19,6 +19,7 @@ from episodic_dp.cli import devices
 from episodic_dp.cli import exit_status
 from episodic_dp.training import metrics
 from episodic_dp.training import resume
+from episodic_dp.training import settings
 from episodic_dp.training import workdir
 from tests.training import tiny_run
 
@@ -92,6 +93,54 @@ def test_killed_again_and_again_it_ends_with_the_same_bits(tmp_path):
     _killed(folder, _start(folder, _STEPS), lines)
   _ended(_start(folder, _STEPS), 0)
   _check_equal(folder, whole)
+
+
+# Harmless settings of which a CPU takes another value than the usual one.
+_OTHER_VALUES = {
+    "jax_array_garbage_collection_guard": "log",
+    "jax_captured_constants_report_frames": "2",
+    "jax_captured_constants_warn_bytes": "1000000",
+    "jax_compilation_cache_max_size": "1000000000",
+    "jax_compiler_detailed_logging_min_ops": "1",
+    "jax_cpu_get_global_topology_timeout_minutes": "6",
+    "jax_cpu_get_local_topology_timeout_minutes": "3",
+    "jax_dump_ir_modes": "jaxpr",
+    "jax_hlo_source_file_canonicalization_regex": "x",
+    "jax_logging_level": "ERROR",
+    "jax_persistent_cache_min_compile_time_secs": "3.0",
+    "jax_persistent_cache_min_entry_size_bytes": "9",
+    "jax_platforms": "cpu",
+    "jax_source_url_schema": "vscode",
+    "jax_thread_guard": "1",
+    "jax_traceback_filtering": "off",
+    "jax_traceback_in_locations_limit": "3",
+    "jax_tracer_error_num_traceback_frames": "9",
+    "jax_transfer_guard": "log",
+    **{
+        name: str(int(not value))
+        for name, value in jax.config.values.items()
+        if name in settings.HARMLESS and isinstance(value, bool)
+    },
+    "onednn_verbose": "1", "dnnl_verbose": "1", "mkl_verbose": "1",
+    "omp_display_env": "true", "cuda_launch_blocking": "1",
+    "tf_cpp_min_log_level": "2", "tf_cpp_max_vlog_level": "1",
+}
+
+
+@pytest.mark.slow  # Three processes.
+def test_all_harmless_settings_leave_the_key_and_the_bits(tmp_path):
+  folder, whole = tmp_path / "killed", tmp_path / "whole"
+  _ended(_start(whole, _STEPS), 0)
+  _killed(folder, _start(folder, _STEPS), 9)
+  assert len(_OTHER_VALUES) > 40 and _OTHER_VALUES.keys() <= settings.HARMLESS
+  others = {name.upper(): text for name, text in _OTHER_VALUES.items()}
+  dump = f"--xla_dump_to={tmp_path / 'dump'} --xla_dump_hlo_as_text"
+  flags = f"{os.environ.get('XLA_FLAGS', '')} {dump}"
+  _ended(_start(folder, _STEPS, **others, XLA_FLAGS=flags), 0)
+  _check_equal(folder, whole)
+  assert any((tmp_path / "dump").iterdir())
+  with workdir.locked(folder) as place:
+    assert len(resume.load(place).segments) == 1
 
 
 @pytest.mark.slow  # Eight processes.
