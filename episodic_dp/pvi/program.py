@@ -59,7 +59,8 @@ class Result:
     visits: number of visits of each client, or one number of rounds.
     guarantees: guarantee of each client, or the one of all rounds; None if
       nothing was released.
-    seconds: wall-clock seconds of this process inside `run`.
+    seconds: wall-clock seconds of this process inside `run`; see
+      `training.Result`.
   """
 
   posterior: servers.Posterior | servers.Released
@@ -370,10 +371,7 @@ def summary(spec: federation_lib.Spec, result: Result) -> str:
       result.stopped,
       f"stopped by {result.stopped}; the same command resumes from there",
   )
-  lines = [
-      f"{head}, after {result.rounds} rounds"
-      f" ({result.seconds:.0f} s in this process)"
-  ]
+  lines = [f"{head}, after {result.rounds} rounds"]
   if spec.unit == federation_lib.CLIENT:
     (guarantee,) = result.guarantees
     return "\n".join([*lines, f"  {guarantee or 'nothing released'}"])

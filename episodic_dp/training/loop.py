@@ -305,7 +305,9 @@ class _Writer:
     ]
     self._private_logs = []
     if program.diagnostics:
-      self._private_logs = [metrics.Lines(place.diagnostics, keep=done)]
+      self._private_logs = [
+          metrics.Lines(place.diagnostics, keep=done, private=True)
+      ]
     self._bar = _ProgressBar(program, done)
 
   def start(self, state: Any) -> None:
@@ -320,6 +322,7 @@ class _Writer:
 
   def allow(self, done: int) -> None:
     """Raise the number of steps that may be started, before one starts."""
+    self._place.check()
     if done == self._key.segments[-1].last:
       every = self._program.spec.checkpoint_every
       ahead = min(done - done % every + every, self._program.steps)
@@ -355,6 +358,7 @@ class _Writer:
   def finish(self, done: int, state: Any) -> None:
     """Write the last checkpoint, the statements and the pictures."""
     self._bar.close()
+    self._place.check()
     if done:
       with phases.phase("saving a checkpoint"):
         self._save(done, state, None)
@@ -362,6 +366,7 @@ class _Writer:
     self._key = self._key.raised(max(done, self._released))
     with phases.phase("writing the privacy statement"):
       self._program.write(self._place.folder, self._lineage, ended=True)
+    self._place.check()
 
   def close(self) -> None:
     """Close all files."""
@@ -389,14 +394,18 @@ class _Writer:
 class _ProgressBar:
   """A terminal's progress line; without a terminal up to 100 lines of steps.
 
-  They show no time: the duration of a step reveals its number of tasks.
+  The duration of a step reveals its number of tasks. So no line shows a time,
+  except that a terminal's line, which nothing stores, shows the remaining
+  minutes to one digit, from the mean of all steps so far.
   """
 
   def __init__(self, program: Program, done: int):
     self.done, self._program = done, program
     self._every = -(-program.steps // _LINES)
+    self._first = (done, 0.0)
     self._bar = tqdm.tqdm(
-        total=program.steps, initial=done, unit=program.unit, disable=None
+        total=program.steps, initial=done, unit=program.unit, disable=None,
+        bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt}{postfix}",
     )
     self.close = self._bar.close
 
@@ -411,11 +420,22 @@ class _ProgressBar:
     if score:
       text += f", {score}"
     self._bar.set_description_str("", refresh=False)
-    self._bar.set_postfix_str(text, refresh=False)
+    self._bar.set_postfix_str(f"{text}{self._left(step)}", refresh=False)
     self._bar.update()
     if self._bar.disable and (score or step % self._every == 0):
       line = f"{self._program.unit} {step} of {self._program.steps}: {text}"
       print(line, file=sys.stderr, flush=True)
+
+  def _left(self, step: int) -> str:
+    """Return the remaining minutes to one digit; "" after a first step."""
+    now, (first, began) = time.monotonic(), self._first
+    if not began:  # The first step may compile.
+      self._first = (step, now)
+      return ""
+    seconds = (now - began) / (step - first) * (self._program.steps - step)
+    if seconds < 60:
+      return ", less than a minute left"
+    return f", about {float(f'{seconds / 60:.1g}'):g} minutes left"
 
   def phase(self, what: str) -> contextlib.AbstractContextManager[None]:
     """Show the current activity between two steps if it takes long."""

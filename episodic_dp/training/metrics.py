@@ -31,10 +31,11 @@ class Appended:
   Args:
     path: path of the file.
     content: initial content; it replaces that of the file.
+    private: whether only the owner may read it.
   """
 
-  def __init__(self, path: Any, content: bytes = b""):
-    files.write_bytes(path, content)
+  def __init__(self, path: Any, content: bytes = b"", *, private: bool = False):
+    files.write_bytes(path, content, private=private)
     self._path, self._content = path, content
     self._file = None
     if not workdir_lib.is_remote(path):
@@ -67,9 +68,10 @@ class Lines(Appended):
   `Lines(path, keep=step)` drops both before the resumed run appends.
   """
 
-  def __init__(self, path: Any, *, keep: int):
+  def __init__(self, path: Any, *, keep: int, private: bool = False):
     kept = [line for line in read(path) if line["step"] <= keep]
-    super().__init__(path, "".join(map(_dump, kept)).encode())
+    content = "".join(map(_dump, kept)).encode()
+    super().__init__(path, content, private=private)
 
   def add(self, values: Mapping[str, Any]) -> None:
     """Append a line; `values` has the key "step"."""

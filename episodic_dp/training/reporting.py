@@ -40,7 +40,8 @@ class Result:
       "time limit".
     guarantees: level -> Guarantee for the steps done; for the whole run if no
       step was done.
-    seconds: wall-clock seconds of this process inside `train`.
+    seconds: wall-clock seconds of this process inside `train`, which depend on
+      the numbers of sampled tasks: publish none of a run on private data.
     score: the last validation accuracy or squared error, or None.
     untrained: that of the initial parameters, or None.
     privacy_unit: the level that the run protects, or None.
@@ -67,7 +68,7 @@ class Result:
           f" {self.steps} of {self.planned}; the same command resumes from"
           " there"
       )
-    lines = [f"{how} ({self.seconds:.0f} s in this process)"]
+    lines = [how]
     if self.score is not None:
       line = f"  validation {words(self.score.name)} {self.score}"
       if self.untrained is not None:
@@ -123,7 +124,6 @@ def result_entry(
   (kind,) = {value["score"].name for value in measured.values()}
   return plain.to_plain({
       "steps": result.steps,
-      "seconds": round(result.seconds, 1),
       kind: {
           name: dataclasses.asdict(value["score"])
           for name, value in measured.items()

@@ -38,10 +38,29 @@ class WorkDirectory:
   Attributes:
     folder: on this machine or on an object store.
     key: path of the secret key, on this machine.
+    lock: the open file that other processes find locked.
   """
 
   folder: epath.Path
   key: pathlib.Path
+  lock: IO[str] | None = dataclasses.field(default=None, repr=False)
+
+  def check(self) -> None:
+    """Raise RunError if the folder, or its lock, was removed or replaced."""
+    if self.lock is None:
+      return
+    try:
+      there = os.path.samestat(
+          os.stat(self.lock.name), os.fstat(self.lock.fileno())
+      )
+    except FileNotFoundError:
+      there = False
+    if not there:
+      raise errors.RunError(
+          f"{self.lock.name} was removed or replaced during the run, maybe with"
+          " all results: restore the folder from a backup to resume the run, or"
+          " start a new one in another --workdir"
+      )
 
   @property
   def record(self) -> epath.Path:
@@ -118,7 +137,7 @@ def locked(
   lock_path.parent.mkdir(parents=True, exist_ok=True)
   with open(lock_path, "w") as lock:
     _take(lock, folder)
-    yield WorkDirectory(folder=folder, key=key)
+    yield WorkDirectory(folder=folder, key=key, lock=lock)
 
 
 def _take(lock: IO[str], folder: epath.Path) -> None:

@@ -1,7 +1,10 @@
 """The loop: lines, statements, pictures, callbacks, deadlines, refusals."""
 
 import dataclasses
+import io
 import json
+import re
+import sys
 import time
 
 import jax
@@ -17,6 +20,7 @@ from episodic_dp.accounting import report
 from episodic_dp.accounting import statement
 from episodic_dp.private import state as state_lib
 from episodic_dp.training import checkpoint
+from episodic_dp.training import loop
 from episodic_dp.training import metrics
 from tests.training import tiny_run
 
@@ -138,6 +142,41 @@ def test_a_deadline_ends_a_run(tmp_path):
   assert "nothing spent; the whole run spends\n  participant" in repr(result)
   result = tiny_run.train(spec, tmp_path, deadline=time.monotonic() + 999)
   assert (result.steps, result.stopped) == (2, "done")
+
+
+@pytest.mark.parametrize("at", [2, 4, 6])
+@pytest.mark.parametrize("again", [False, True])
+def test_a_folder_that_is_removed_in_mid_run_ends_it(tmp_path, at, again):
+  folder = tmp_path / "run"
+
+  def remove(line):
+    if line["step"] == at:
+      folder.rename(tmp_path / "gone")
+      if again:
+        (folder / "private").mkdir(parents=True)
+        (folder / ".lock").touch()
+
+  with pytest.raises(training.RunError, match="removed or replaced") as caught:
+    tiny_run.train(tiny_run.spec(6), folder, callbacks=[remove])
+  assert "\n" not in str(caught.value)
+  left = {path.name for path in folder.rglob("*")}
+  assert left == ({"private", ".lock"} if again else set())
+
+
+def test_a_terminal_shows_minutes_left_and_no_time_of_a_step(
+    tmp_path, monkeypatch
+):
+  clock, screen = iter(range(1, 10**6, 37)), io.StringIO()
+  screen.isatty = lambda: True
+  monkeypatch.setattr(sys, "stderr", screen)
+  monkeypatch.setattr(loop.time, "monotonic", lambda: next(clock))
+  result = tiny_run.train(tiny_run.spec(12, diagnostics=True), tmp_path)
+  shown = screen.getvalue()
+  assert re.search(r", about \d0? minutes left", shown)
+  bars = [line for line in re.split("[\r\n]", shown) if "%|" in line]
+  assert len(bars) >= 12
+  assert not re.search(r"\d:\d\d|s/step|step/s|\d ?s\b", "".join(bars))
+  assert repr(result).splitlines()[0] == "done: 12 steps"
 
 
 def test_without_noise_there_is_no_guarantee(tmp_path):

@@ -71,6 +71,18 @@ def test_only_the_owner_reads_what_is_private(finished):
   assert inside == {workdir.KEY, workdir.DIAGNOSTICS}
 
 
+def test_diagnostics_next_to_an_own_key_are_the_owners(tmp_path):
+  key = tmp_path / "mine"
+  spec = tiny_run.spec(2, diagnostics=True)
+  for _ in range(2):
+    tiny_run.train(spec, tmp_path / "run", key_file=key)
+    modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in tmp_path.iterdir()}
+    assert modes == {
+        "run": modes["run"], "mine": 0o600, "mine.diagnostics.jsonl": 0o600
+    }
+    (tmp_path / "mine.diagnostics.jsonl").chmod(0o644)  # Of an earlier version.
+
+
 def test_diagnostics_are_nowhere_else(finished):
   folder = finished[0]
   path = folder / workdir.PRIVATE / workdir.DIAGNOSTICS
