@@ -59,7 +59,7 @@ def run(
     try:
       main(argv)
     except Exception as e:
-      text = sentence(e)
+      text = sentence(e) or _of_jax(e)
       if text is None:
         raise
       fail(text)
@@ -151,6 +151,27 @@ def sentence(error: BaseException) -> str | None:
         "there is not enough memory, of this machine or of its device: end"
         " other programs, set a smaller --config.compute.microbatch_size, or"
         " keep the images on the host with --config.compute.resident=False"
+    )
+  return None
+
+
+def _of_jax(error: BaseException) -> str | None:
+  """Return the text of an error of JAX that settings cause; None for others.
+
+  For one of several processes such an error may mean that another is lost; see
+  `devices.leaving`.
+  """
+  text = str(error)
+  strict = re.search("jax_numpy_(dtype|rank)_promotion", text)
+  if strict:
+    return (
+        f"{strict[0].upper()} is set, which optimisers of optax do not support:"
+        " unset it and run the same command again"
+    )
+  if type(error).__name__ == "JaxRuntimeError":
+    return (
+        f"XLA failed ({text.strip().splitlines()[0]}): if XLA_FLAGS or other"
+        " settings of XLA are set, unset them and run the same command again"
     )
   return None
 

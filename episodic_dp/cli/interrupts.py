@@ -46,6 +46,22 @@ def install() -> None:
       signal.signal(number, _handle)
 
 
+def end_at(deadline: float) -> None:
+  """End the process at a time of `time.monotonic` unless a run takes steps."""
+
+  def end() -> None:
+    if _handle in map(signal.getsignal, _ENDS):
+      leave(
+          exit_status.REQUEUE,
+          "stopped by its time limit, before the first step of this process:"
+          " give a longer --time_limit",
+      )
+
+  timer = threading.Timer(deadline - time.monotonic(), end)
+  timer.daemon = True
+  timer.start()
+
+
 def ignore() -> None:
   """Ignore signals from here on: the command has finished."""
   for number in _ENDS:

@@ -18,9 +18,10 @@ need a new folder.
 
 On SIGTERM or SIGUSR1, which schedulers send, and at the end of --time_limit=55m
 the run saves a checkpoint after the current step and ends with status 75: queue
-the same command again. Ctrl-C does the same with status 130; a second Ctrl-C
-ends the run at once. Status 0 means that all steps are done. Status 1 is an
-error.
+the same command again. The limit counts from the start of the process, and also
+ends reading and compiling. Ctrl-C does the same with status 130; a second
+Ctrl-C ends the run at once. Status 0 means that all steps are done. Status 1 is
+an error.
 
 The folder holds config.json, metrics.jsonl, guarantee.json, checkpoints/, two
 pictures, tensorboard/ and private/. The secret key is in private/: let nobody
@@ -115,6 +116,7 @@ def main(values: flags.FlagValues) -> None:
   deadline = None
   if values.time_limit is not None:
     deadline = stopping.deadline(values.time_limit, interrupts.BEGAN)
+    interrupts.end_at(deadline)
   if values.export is not None:
     files.check_outside(values.export, values.workdir, "--workdir")
     files.check_new_folder(values.export)

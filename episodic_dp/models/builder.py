@@ -114,13 +114,13 @@ def call(
 
   Raises:
     TypeError: it returns no Model.
+    ValueError: see `model.checked`; an error of its own functions is raised.
   """
   model = function(outputs, input_shape, **network.options)
   if not isinstance(model, model_lib.Model):
     raise TypeError(f"it returned {type(model).__name__}, not models.Model")
-  if model.input_shape is None:  # Two plain functions.
-    model = model_lib.checked(model, input_shape)
-  return model
+  # Also a checked one: its functions may have been replaced since.
+  return model_lib.checked(model, input_shape)
 
 
 def _short(error: BaseException) -> str:

@@ -256,10 +256,10 @@ def _take_steps(
   if done < program.steps:
     with phases.phase("compiling the step", at_once=True):
       program.compile(state)
+  if writer is not None:
+    writer.start(state)
   stop, longest = 0, 0.0
   with stopping.StopSignals() as signals:
-    if writer is not None:
-      writer.start(state)
     while done < program.steps:
       began = time.monotonic()
       own = signals.stop

@@ -39,7 +39,6 @@ HARMLESS = frozenset("""
     jax_coordinator_address jax_coordinator_bind_address
     jax_cpu_get_global_topology_timeout_minutes
     jax_cpu_get_local_topology_timeout_minutes jax_cuda_visible_devices
-    jax_debug_key_reuse jax_debug_leaked_clients_on_clear_backends
     jax_debug_log_modules jax_distributed_debug jax_dump_ir_modes
     jax_dump_ir_to jax_enable_checks jax_enable_compilation_cache
     jax_enable_preemption_service jax_explain_cache_misses

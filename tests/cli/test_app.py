@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 from absl import flags
+import jax
 import pytest
 
 import episodic_dp
@@ -97,6 +98,41 @@ def test_a_tilde_is_the_home_folder_in_every_argument(monkeypatch):
   assert values.workdir == "/home/ann/run"
   assert values.ledger == ["/home/ann/a", "b~", "/home/ann"]
   assert values["config.FIELD"].value == ["model.start=/home/ann/w.npz"]
+
+
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        ({"JAX_NUMPY_DTYPE_PROMOTION": "strict"}, "DTYPE_PROMOTION is set"),
+        ({"JAX_NUMPY_RANK_PROMOTION": "raise"}, "RANK_PROMOTION is set"),
+        ({"XLA_FLAGS": "--xla_backend_extra_options=x --xla_disable_hlo_passes"
+                       "=fusion,dot-decomposer,call-inliner"}, None),
+    ],
+)
+@pytest.mark.slow
+def test_settings_that_optimisers_refuse_are_one_sentence(
+    settings, words, tmp_path
+):
+  done = subprocess.run(
+      [sys.executable, "-m", "episodic_dp", "train", "--config=sinusoid",
+       "--config.steps=1", f"--workdir={tmp_path}"],
+      cwd=ROOT, env=os.environ | settings, capture_output=True, text=True,
+      check=False,
+  )
+  assert "Traceback" not in done.stderr
+  if words is not None:
+    assert done.returncode == 1 and words in done.stderr.splitlines()[-1]
+
+
+def test_an_error_of_xla_is_one_sentence_and_no_traceback(capsys):
+  def main(argv):
+    raise jax.errors.JaxRuntimeError("INVALID_ARGUMENT: No such option: x\nat")
+
+  with pytest.raises(SystemExit):
+    app.run(main, ["test"])
+  assert "error: XLA failed (INVALID_ARGUMENT: No such option: x): if" in (
+      capsys.readouterr().err
+  )
 
 
 def test_lines_of_a_log_stay_one_line(capsys):

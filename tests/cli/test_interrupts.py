@@ -58,6 +58,28 @@ def test_a_signal_ends_it_with_one_line(work, name, status):
   assert "starts again, from its last checkpoint if" in err
 
 
+@pytest.mark.parametrize("work", ["python", "native"])
+def test_a_time_limit_ends_what_is_not_a_step(work):
+  limit = "import time; interrupts.end_at(time.monotonic() + 0.3)\n"
+  process = _started(limit + _WORK[work])
+  _, err = process.communicate(timeout=10)
+  assert process.returncode == exit_status.REQUEUE
+  assert err.startswith("stopped by its time limit") and err.count("\n") == 1
+
+
+def test_a_time_limit_leaves_steps_to_the_run():
+  process = _started("""
+import os, time
+from episodic_dp.training import stopping
+with stopping.StopSignals() as signals:
+  interrupts.end_at(time.monotonic())
+  time.sleep(0.3)
+  print("on", flush=True)
+""")
+  out, err = process.communicate(timeout=60)
+  assert (process.returncode, out, err) == (0, "on\n", "")
+
+
 _RUN = """
 from episodic_dp.training import stopping
 with stopping.StopSignals() as signals:

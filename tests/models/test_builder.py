@@ -38,6 +38,13 @@ def returns(outputs, input_shape):
 def misfits(outputs, input_shape):
   return make_model(outputs, (7,))
 
+def cannot_begin(outputs, input_shape):
+  def init(key):
+    raise RuntimeError("no weights")
+  return make_model(outputs, input_shape)._replace(
+      init=init, input_shape=tuple(input_shape), way=outputs
+  )
+
 constant = 3
 '''
 
@@ -91,6 +98,7 @@ def test_own_code_is_called_with_its_options(own):
         ("OWN:raises", OWN, "failed for outputs=5 and input_shape=(4, 4, 1)"
                             " (KeyError: 'no such layer', OWN.py line 16)"),
         ("OWN:returns", OWN, "it returned int, not models.Model"),
+        ("OWN:cannot_begin", OWN, "(RuntimeError: no weights"),
         ("OWN:misfits", OWN, "TypeError: dot_general requires contracting"),
         ("OWN:make_model", "def make_model(outputs): pass",
          "defined as make_model(outputs, input_shape)"),
