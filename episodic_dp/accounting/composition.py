@@ -1,8 +1,7 @@
 """Composition: from the ways to compose a run to its epsilon or delta.
 
 A run has several ways, and the best of them holds. The most expensive type of
-unit counts. A group costs no more than its units one after another, or all at
-once.
+unit counts. A group costs no more than its units one after another.
 
 Replacing a unit is to remove it, then to add another in its place.
 
@@ -46,9 +45,9 @@ from episodic_dp.accounting.profiles import random_count
 from episodic_dp.accounting.profiles import recurrence
 from episodic_dp.plan import sampler_error
 
-# Relative spacing of two guesses of a group's epsilon, and the smallest delta
-# of one unit to try.
-_SLACK, _LEAST_SHARE = 1e-3, 1e-290
+# Relative spacing of two guesses of a group's epsilon, the smallest delta of one
+# unit to try, and the number of its epsilons.
+_SLACK, _LEAST_SHARE, _LINKS = 1e-3, 1e-290, 4
 # Types of units whose profiles count clip units: see `_charged`.
 _COUNTING = (
     random_count.RandomCount, random_count.Averaged, recurrence.Recurrence
@@ -105,16 +104,13 @@ class Query:
 
 
 def cost(query: Query, ways: sensitivity.Ways) -> Found:
-  """Compute what a group of units costs, one after another or all at once.
+  """Compute what a group of units costs, one after another.
 
   Returns:
     The values of both directions. Replaced units of a tree are always composed
     by loss distributions.
   """
-  if ways.group == 1:
-    return _of_one(query, ways)
-  whole = _best(query, ways.together), query.accountant.name
-  return min(whole, _of_chain(query, ways), key=_most)
+  return _of_one(query, ways) if ways.group == 1 else _of_chain(query, ways)
 
 
 def _of_one(query: Query, ways: sensitivity.Ways) -> Found:
@@ -234,37 +230,35 @@ def _raised(run: Phases, chance: float) -> Phases:
 
 
 def _of_chain(query: Query, ways: sensitivity.Ways) -> Found:
-  """Bound what a group costs by its units, one after another.
+  """Bound what a group costs by the curve of one of its units.
 
   If (e, d) holds for each of k links of a chain of neighbours, the ends of the
-  chain have (k e, d (1 + e^e + ... + e^((k - 1) e))). Every d that reaches the
-  given delta gives a bound. The guess of e increases until one does. Links are
-  those of the ideal plan; the sampler's error is charged at the ends.
+  chain have (k e, d (1 + e^e + ... + e^((k - 1) e))): section 12 of the proof.
+  A given delta is reached by the least such e; a given epsilon by the best of a
+  few.
   """
-  delta, epsilon, group = query.delta, query.epsilon, ways.group
-  link = dataclasses.replace(query, error=sampler_error.EXACT)
-  guess = 0.0 if epsilon is None else float(epsilon) / group
-  while True:
-    links = math.exp(min(_log_links(guess, group), 700.0))
-    charge = (1 + math.exp(min(group * guess, 700.0))) * query.error.variation
-    if epsilon is not None:
-      link = dataclasses.replace(link, epsilon=guess)
-      values, name = _of_one(link, ways)
-      return {d: min(1.0, v * links + charge) for d, v in values.items()}, name
-    assert delta is not None
-    share = (delta - charge) / links
-    if share < _LEAST_SHARE:
-      return query.nothing, ""
-    values, name = _of_one(dataclasses.replace(link, delta=share), ways)
-    found = max(values.values())
-    if found <= guess or math.isinf(found):
+  link, group = 0.0, ways.group
+  if query.epsilon is not None:
+    found: list[Found] = []
+    for link in np.linspace(0.0, query.epsilon / group, _LINKS).tolist():
+      values, name = _of_one(dataclasses.replace(query, epsilon=link), ways)
+      links = _links(link, group)
+      found.append(({d: min(1.0, v * links) for d, v in values.items()}, name))
+    return min(found, key=_most)
+  assert query.delta is not None
+  while (share := query.delta / _links(link, group)) > _LEAST_SHARE:
+    values, name = _of_one(dataclasses.replace(query, delta=share), ways)
+    most = max(values.values())
+    if most <= link or math.isinf(most):
       return {d: group * v for d, v in values.items()}, name
-    guess = found * (1 + _SLACK)
+    link = most * (1 + _SLACK)
+  return query.nothing, query.accountant.name
 
 
-def _log_links(epsilon: float, group: int) -> float:
-  """Compute ln(1 + e^epsilon + ... + e^((group - 1) epsilon))."""
-  return float(np.logaddexp.reduce(np.arange(group) * epsilon)) * (1 + 1e-12)
+def _links(epsilon: float, group: int) -> float:
+  """Compute 1 + e^epsilon + ... + e^((group - 1) epsilon)."""
+  log_sum = float(np.logaddexp.reduce(np.arange(group) * epsilon))
+  return math.exp(min(log_sum * (1 + 1e-12), 700.0))
 
 
 # Replacing one unit ----------------------------------------------------------
@@ -396,7 +390,9 @@ def by_moments(run: Phases) -> moments.RenyiCurve:
   at = tuple(sorted({*(2 * order).tolist(), *(2 * order - 1).tolist()}))
   # (order - 1) times the divergence, at every order.
   remove, add = (
-      dict(zip(at, moments.total_log_moments(run, direction, at)))
+      dict(
+          zip(at, moments.total_log_moments(run, direction, at), strict=True)
+      )
       for direction in amplification.DIRECTIONS
   )
   first, second = (

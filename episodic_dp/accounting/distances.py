@@ -23,7 +23,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -387,7 +387,7 @@ class _Families(NamedTuple):
 
 
 def averaged(
-    release: plan_lib.Release, k: int, *, replaced: bool = False, lost: int = 0
+    release: plan_lib.Release, k: int, *, replaced: bool = False
 ) -> unit_profile.UnitProfiles:
   """Describe units for which their own or their siblings' numbers are random.
 
@@ -397,7 +397,7 @@ def averaged(
   """
   z = float(release.mechanism.noise_multiplier)
   found: list[unit_profile.UnitProfile] = []
-  for path in random_paths(release, k, lost=lost):
+  for path in random_paths(release, k):
     chances = {path.others: 0.0, **_chances(release, k, path)}
     parts: list[tuple[float, random_count.Part]] = []
     for counted, chance in sorted(chances.items()):
@@ -415,43 +415,6 @@ def averaged(
         random_count.Averaged(tuple(parts)) if len(parts) > 1 else parts[0][1]
     )
   return tuple(found)
-
-
-def together(
-    unit_profiles: unit_profile.UnitProfiles, group: int, *, replaced: bool
-) -> random_count.RandomCount:
-  """Describe k units that are removed, or replaced, together.
-
-  Assume that all units above them are sampled. Each member is then sampled with
-  at most its own rate, whatever is known of the others, and the members move
-  the sum by at most the total of what they move alone. If they are replaced,
-  this holds for the members sampled in one data set and for those in the other.
-
-  Args:
-    unit_profiles: the types of one member that is added or removed, of a tree.
-    group: k, the number of members.
-    replaced: whether they are replaced.
-  """
-  members: list[Any] = [
-      k.parts[-1][1] if isinstance(k, random_count.Averaged) else k
-      for k in unit_profiles
-  ]
-  rate = max(k.rate for k in members)
-  counted = [k for k in members if isinstance(k, random_count.RandomCount)]
-  if len(counted) == len(members):
-    distance = max(k.distance for k in counted)
-    each = functools.reduce(counts_lib.larger, (
-        counts_lib.added(k.number, k.instead) for k in counted
-    ))
-  else:
-    distance, each = max(k.tail[1] for k in members), counts_lib.constant(1)
-  number = counts_lib.coarser(
-      counts_lib.chosen(each, group, rate), _MAX_NUMBERS
-  )
-  return random_count.RandomCount(
-      outer_rates=(), rate=1.0, outer_distances=(), number=number,
-      instead=counts_lib.constant(0), distance=distance, replaced=replaced,
-  )
 
 
 def _chances(
@@ -507,13 +470,8 @@ def _other_numbers(
     )
 
 
-def random_paths(
-    release: plan_lib.Release, k: int, *, lost: int = 0
-) -> list[RandomPath]:
-  """List a few random paths such that every unit is below one of them.
-
-  `lost` other units of the level may be missing.
-  """
+def random_paths(release: plan_lib.Release, k: int) -> list[RandomPath]:
+  """List a few random paths such that every unit is below one of them."""
   hierarchy, stages = release.hierarchy, release.plan.stages[: k + 1]
   families = _families(release, k)
   # The replacing unit is of the largest type among the unit's siblings.
@@ -524,10 +482,7 @@ def random_paths(
   )
   found = _counted_paths(release, k, [families.kind, largest], sums=True)
   rates = np.stack(
-      [
-          stage.rate(found.sizes[:, j] - lost * (j == k))
-          for j, stage in enumerate(stages)
-      ],
+      [stage.rate(found.sizes[:, j]) for j, stage in enumerate(stages)],
       axis=1,
   )
   most = np.asarray([getattr(stage, "n", math.inf) for stage in stages])

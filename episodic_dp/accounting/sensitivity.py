@@ -262,7 +262,6 @@ def unit_profiles(
     level: str,
     *,
     replaced: bool = False,
-    lost: int = 0,
 ) -> unit_profile.UnitProfiles:
   """Find the distinct types of units of a level, none dominated by another.
 
@@ -271,8 +270,6 @@ def unit_profiles(
     level: the privacy unit.
     replaced: whether neighbours differ in a unit's data, not in its presence.
       Units that recur in a step only have profiles for adding or removing.
-    lost: the number of other units of the level that may be missing, so that
-      `FixedSize` samples the rest more often. Ignored for units that recur.
 
   Returns:
     One `Amplification` for each distinct tuple of rates and distances; one
@@ -302,14 +299,14 @@ def unit_profiles(
   if copies > 1:
     return copied(release, k)
   if release.sample_level:
-    return _sample_level(release, k, replaced=replaced, lost=lost)
+    return _sample_level(release, k, replaced=replaced)
   if distances.has_random_number(release, k):
-    return distances.averaged(release, k, replaced=replaced, lost=lost)
-  return _tree(release, k, replaced=replaced, lost=lost)
+    return distances.averaged(release, k, replaced=replaced)
+  return _tree(release, k, replaced=replaced)
 
 
 def _tree(
-    release: plan_lib.Release, k: int, *, replaced: bool = False, lost: int = 0
+    release: plan_lib.Release, k: int, *, replaced: bool = False
 ) -> tuple[amplification.Amplification, ...]:
   """Find the units of a tree of partitions.
 
@@ -323,9 +320,7 @@ def _tree(
   for sizes, own, others, filled in zip(
       found.sizes, found.own, found.others, found.last[0]
   ):
-    rates = [
-        float(stages[j].rate(sizes[j] - lost * (j == k))) for j in range(k + 1)
-    ]
+    rates = [float(stages[j].rate(sizes[j])) for j in range(k + 1)]
     far = [
         distances.max_change(
             stages[j], sizes[j], own[j], others[j], inside=j > clip
@@ -374,7 +369,7 @@ def inclusion_rate(release: plan_lib.Release, level: str) -> float:
 
 
 def _sample_level(
-    release: plan_lib.Release, k: int, *, replaced: bool = False, lost: int = 0
+    release: plan_lib.Release, k: int, *, replaced: bool = False
 ) -> tuple[amplification.Amplification, ...]:
   """Describe units of sample-level DP-MAML, which clips query examples.
 
@@ -414,9 +409,7 @@ def _sample_level(
       inner_clip_norm=None,
       inner_noise_multiplier=None,
   )
-  found = _tree(
-      release.replace(mechanism=tasks), k, replaced=replaced, lost=lost
-  )
+  found = _tree(release.replace(mechanism=tasks), k, replaced=replaced)
   if k < release.hierarchy.depth - 1:
     return found
   inner = mechanism.inner_noise_multiplier / math.sqrt(mechanism.inner_steps)
@@ -460,7 +453,6 @@ def phases_of(
     *,
     condition_on_step: bool = False,
     replaced: bool = False,
-    lost: int = 0,
 ) -> Phases:
   """Describe the steps of one entry as phases.
 
@@ -475,14 +467,13 @@ def phases_of(
       primary unit is known. It may suit the units inside it better: a pass is
       then one step that surely samples this primary unit.
     replaced: as for `unit_profiles`, and with `condition_on_step` only.
-    lost: as for `unit_profiles`.
 
   Raises:
     UnsoundPlanError: no guarantee is proved for the level.
     PlanError: there is no such level, or no noise.
   """
   release, steps = entry.release, int(entry.steps)
-  units = unit_profiles(release, level, replaced=replaced, lost=lost)
+  units = unit_profiles(release, level, replaced=replaced)
   stage = release.plan.stages[0]
   if not isinstance(stage, plan_lib.RandomAllocation) or stage.steps == 1:
     return (Phase(units, steps),)
@@ -534,7 +525,6 @@ def routes(
     level: str,
     *,
     replaced: bool = False,
-    lost: int = 0,
 ) -> tuple[Phases, ...]:
   """List the ways to compose the cost of a level; the best of them holds.
 
@@ -543,7 +533,6 @@ def routes(
     level: the privacy unit.
     replaced: whether neighbours differ in a unit's data, not in its presence;
       known for units of a tree.
-    lost: as for `unit_profiles`.
 
   Returns:
     Phases of the whole run, one for every way; () if private data are released
@@ -569,8 +558,7 @@ def routes(
     times: dict[tuple[unit_profile.UnitProfiles, int], int] = {}
     for entry in entries:
       for phase in phases_of(
-          entry, level, condition_on_step=condition, replaced=replaced,
-          lost=lost,
+          entry, level, condition_on_step=condition, replaced=replaced
       ):
         # Equal phases add up. A unit may have one type in one plan and another
         # in the next, so several types add up in equal plans only.
@@ -596,7 +584,7 @@ def routes(
 
 
 class Ways(NamedTuple):
-  """The ways to compose a run for a group of units, often of one unit.
+  """The ways to compose a run for one of several units, often the only one.
 
   Attributes:
     group: k, the number of units.
@@ -604,21 +592,19 @@ class Ways(NamedTuple):
       () if private data are released without noise.
     tree: the ways if the data of one are replaced, which are known for units of
       a tree; None if units are added or removed.
-    together: the ways for all at once.
-    error: error of the sampler for all at once, all steps together.
+    error: error of the sampler for one, all steps together.
   """
 
   group: int
   runs: tuple[Phases, ...]
   tree: tuple[Phases, ...] | None
-  together: tuple[Phases, ...]
   error: sampler_error.SamplerError
 
 
 def ways(
     entries: Sequence[Entry], level: str, *, replaced: bool, group: int
 ) -> Ways:
-  """Describe a run for a group of units.
+  """Describe a run for a group of units, one after another.
 
   Args:
     entries: the parts of the run.
@@ -630,16 +616,8 @@ def ways(
     UnsoundPlanError: no guarantee is proved for the level.
     PlanError: there is no such level.
   """
-  runs = routes(entries, level)
-  if group > 1 and not replaced:
-    for entry in entries:
-      _check_group(entry.release, level, group)
-  lost = routes(entries, level, lost=group - 1) if group > 1 else runs
-  single, tree = lost, None
-  if replaced:
-    tree = routes(entries, level, replaced=True)
-    # Only in passes may an exchange cost less than the tree's own curve.
-    single = tuple(run for run in runs if not (tree and _of_tree(run)))
+  lost = 0 if replaced else group - 1
+  runs = routes([_depleted(entry, level, lost) for entry in entries], level)
   error = sum(
       (
           sampler_error.sampling_error(
@@ -657,13 +635,15 @@ def ways(
       ),
       default=1,
   )
-  if group == 1:
-    error = dataclasses.replace(error, unmatched=places * error.unmatched)
-    return Ways(group, single, tree, (), error)
-  error = _group_error(error, entries, level, group * places)
-  whole = (_together(entry, level, group, replaced) for entry in entries)
-  together = (sum(whole, ()),) if lost else ()
-  return Ways(group, single, tree, together, error)
+  error = dataclasses.replace(error, unmatched=places * error.unmatched)
+  if lost:
+    error = _depleted_error(error, entries, level, group * places)
+  if not replaced:
+    return Ways(group, runs, None, error)
+  tree = routes(entries, level, replaced=True)
+  # Only in passes may an exchange cost less than the tree's own curve.
+  single = tuple(run for run in runs if not (tree and _of_tree(run)))
+  return Ways(group, single, tree, error)
 
 
 # Types of units of a tree that are sampled anew in every step.
@@ -679,80 +659,61 @@ def _of_tree(run: Phases) -> bool:
   )
 
 
-def _together(
-    entry: Entry, level: str, group: int, replaced: bool
-) -> Phases:
-  """Describe an entry for a group at once: section 12 of the proof."""
-  tasks = bool(entry.release.plan.repeats)
-  alone = tasks or entry.release.clip_level == 0
+@dataclasses.dataclass(frozen=True)
+class _Depleted(plan_lib.FixedSize):
+  """`FixedSize(n)` in families that may have lost some units.
 
-  def at_once(unit: unit_profile.UnitProfile) -> unit_profile.UnitProfile:
-    if isinstance(unit, recurrence.Recurrence):
-      return unit.together(group, replaced=replaced, tasks=tasks, alone=alone)
-    whole = getattr(unit, "whole", unit)
-    assert isinstance(whole, allocation.Allocation)
-    number = (
-        counts.spread(group, whole.steps)
-        if alone or whole is unit
-        else counts.constant(round(group / counts.SPREAD_UNIT))
-    )
-    return random_count.RandomCount(
-        outer_rates=(), rate=1.0, outer_distances=(), number=number,
-        instead=counts.constant(0),
-        distance=counts.SPREAD_UNIT * unit.tail[1], replaced=replaced,
-    )
+  Attributes:
+    lost: the largest number of units that may have left one family.
+  """
 
-  (run, *_) = routes((entry,), level, lost=group - 1)
-  return tuple(
-      Phase(
-          (distances.together(phase.unit_profiles, group, replaced=replaced),)
-          if _of_tree((phase,))
-          else tuple(map(at_once, phase.unit_profiles)),
-          phase.times,
-      )
-      for phase in run
-  )
+  lost: int = 0
+
+  def rate(self, children: np.ndarray) -> np.ndarray:
+    """Return the largest rate of those that stay: n / (N - lost), float64."""
+    return super().rate(np.asarray(children) - self.lost)
 
 
-def _check_group(release: plan_lib.Release, level: str, group: int) -> None:
-  """Refuse a group if FixedSize has no proof after some of its units leave."""
-  hierarchy, episode = release.hierarchy, release.plan.episode
-  k = hierarchy.level_index(level)
-  stage, form = release.plan.stages[k], getattr(episode, "form", "unit")
-  if not isinstance(stage, plan_lib.FixedSize):
-    return
-  most = hierarchy.most_copies or (1,) * hierarchy.depth
-  if most[k] > 1 or form == "independent":
+def _depleted(entry: Entry, level: str, lost: int) -> Entry:
+  """Describe an entry after some units of a level have left.
+
+  Raises:
+    UnsoundPlanError: a `FixedSize` stage has no proof without these units.
+  """
+  hierarchy, episode = entry.release.hierarchy, entry.release.plan.episode
+  k, stages = hierarchy.level_index(level), entry.release.plan.stages
+  if not lost or not isinstance(stages[k], plan_lib.FixedSize):
+    return entry
+  form = "unit" if episode is None else episode.form
+  spare = int(hierarchy.child_counts(k).min()) - stages[k].n
+  if spare <= lost and (form == "disjoint" or entry.release.sample_level):
     raise plan_lib.UnsoundPlanError(
-        f"no guarantee for {group} units of level '{level}' together: they"
-        f" recur in a step, and {stage} samples the others more often once"
-        " one of them has left; use group=1, or sample the units by Poisson"
+        f"no guarantee for {lost + 1} units of level '{level}' together:"
+        f" without them {stages[k]} does not fill every slot; use a group of at"
+        f" most {max(spare, 1)}"
     )
-  spare = int(hierarchy.child_counts(k).min()) - stage.n
-  if spare < group and (form == "disjoint" or release.sample_level):
-    raise plan_lib.UnsoundPlanError(
-        f"no guarantee for {group} units of level '{level}' together: without"
-        f" them {stage} does not fill every slot; use a group of at most"
-        f" {max(spare, 1)}"
-    )
+  left = (*stages[:k], _Depleted(stages[k].n, lost), *stages[k + 1 :])
+  plan = dataclasses.replace(entry.release.plan, stages=left)
+  return Entry(entry.release.replace(plan=plan), entry.steps)
 
 
-# The square root of the mass that a table may misplace.
-_GROUP_SHARE = 2.0**-44
+# Largest difference between the tables of two sizes of a family, in total
+# variation.
+_TABLE_ERROR = 2.0**-88
 
 
-def _group_error(
+def _depleted_error(
     error: sampler_error.SamplerError,
     entries: Sequence[Entry],
     level: str,
     group: int,
 ) -> sampler_error.SamplerError:
-  """Add to the sampler's error, over all steps, what a group at once costs.
+  """Raise the sampler's error to that of families which lost some units.
 
-  The neighbours sample the group's families from tables of two sizes; section
-  12 of the proof compares them.
+  Their random counts come from other tables. It is not known which counts both
+  neighbours can sample then.
   """
-  unsafe, largest = 0, 0
+  families = 0
   for entry in entries:
     hierarchy = entry.release.hierarchy
     k = hierarchy.level_index(level)
@@ -760,14 +721,14 @@ def _group_error(
         entry.release.plan.stages[k],
         (plan_lib.Poisson, plan_lib.RandomAllocation),
     ):
-      families = min(group, hierarchy.num_units(k - 1) if k else 1)
-      unsafe += int(entry.steps) * families
-      largest = max(largest, families)
+      parents = hierarchy.num_units(k - 1) if k else 1
+      families += int(entry.steps) * min(group, parents)
+  if not families:
+    return error
+  more = families * _TABLE_ERROR
   return dataclasses.replace(
       error,
-      # The table of any size misplaces at most this.
-      variation=error.variation + unsafe * _GROUP_SHARE**2,
-      log_ratio=error.log_ratio + unsafe * _GROUP_SHARE,
-      tails=error.tails + largest * _GROUP_SHARE,
-      unmatched=2 * unsafe * _GROUP_SHARE,
+      variation=error.variation + more,
+      tails=error.tails + more,
+      unmatched=math.inf,
   )

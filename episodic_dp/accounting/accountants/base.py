@@ -128,6 +128,21 @@ class Least:
     return min(curve.delta(epsilon) for curve in self.curves)
 
 
+def sampled(phases: Phases) -> float:
+  """Bound the probability that a run samples the unit at all.
+
+  The run is the same with and without a unit that it never samples. So this is
+  a delta that holds at every epsilon: section 10 of the proof.
+  """
+  log_never = 0.0
+  for phase in phases:
+    rate = max(unit.inclusion_rate for unit in phase.unit_profiles)
+    if rate >= 1:
+      return 1.0
+    log_never += phase.times * math.log1p(-rate)
+  return min(1.0, -math.expm1(log_never) * (1 + 1e-12))
+
+
 def charge_sampler_error(
     curve: Curve, error: sampler_error.SamplerError
 ) -> Curve:
@@ -286,6 +301,8 @@ class Accountant(abc.ABC):
         `charge_sampler_error`.
       enough: epsilons at or below this need not be distinguished.
     """
+    if sampled(phases) + 2 * error.variation <= delta:
+      return 0.0
     left = remaining_delta(delta, error)
     if left <= 0:
       return math.inf
@@ -306,5 +323,7 @@ class Accountant(abc.ABC):
         enough=max(enough, negligible(error, epsilon)),
     )
     return min(
-        1.0, charge_sampler_error(curve, error).delta(epsilon)
+        1.0,
+        charge_sampler_error(curve, error).delta(epsilon),
+        sampled(phases) + 2 * error.variation,
     )

@@ -354,6 +354,11 @@ class Allocation:
   slow = False
 
   @property
+  def inclusion_rate(self) -> float:
+    """Return k / T, the probability that a released step uses the unit."""
+    return self.released / self.steps
+
+  @property
   def tail(self) -> tuple[float, float]:
     """Return (weight, d): divergences are at most weight H_alpha(N(d) || N(0)).
 
@@ -517,6 +522,11 @@ class NestedAllocation:
   rate: float
 
   slow = False
+
+  @property
+  def inclusion_rate(self) -> float:
+    """Return the probability that a released step samples the unit."""
+    return self.whole.inclusion_rate * self.parent_rate * self.rate
 
   @property
   def tail(self) -> tuple[float, float]:

@@ -204,6 +204,11 @@ class Amplification:
     return math.prod(self.outer_rates)
 
   @property
+  def inclusion_rate(self) -> float:
+    """Return q p, the probability that a step samples the unit."""
+    return self.parent_rate * self.rate
+
+  @property
   def outer_weights(self) -> tuple[float, ...]:
     """Return w_j, the probability that the path first breaks at stage j."""
     return tuple(
@@ -218,7 +223,7 @@ class Amplification:
     All of the weight A <= q p may be put against the own term, which is at
     least alpha A in both directions.
     """
-    return self.parent_rate * self.rate, self.unit_sensitivity
+    return self.inclusion_rate, self.unit_sensitivity
 
   def divergence(
       self, log_alpha: np.ndarray, direction: Direction
@@ -235,7 +240,7 @@ class Amplification:
     log_alpha = np.asarray(log_alpha, float)
     return (
         best_split(*self.terms(log_alpha, direction))
-        if self.parent_rate * self.rate > 0
+        if self.inclusion_rate > 0
         else np.zeros_like(log_alpha)
     )
 

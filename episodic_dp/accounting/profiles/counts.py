@@ -11,7 +11,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special
 
 # Supports up to this size are kept whole; longer ones are cut at each end where
 # less than e^-92 < 1.2e-40 remains (Bernstein's inequality).
@@ -187,27 +186,16 @@ def _dense(counts: Counts) -> np.ndarray:
   return result
 
 
-def times(counts: Counts, n: int, most: int | None = None) -> Counts:
-  """Compute the sum of n independent copies, or `most`, by repeated squares."""
+def times(counts: Counts, n: int) -> Counts:
+  """Compute the sum of n independent copies, by repeated squares."""
   result, square = constant(0), counts
   while n:
     if n % 2:
-      result = _capped(added(result, square), most)
+      result = added(result, square)
     n //= 2
     if n:
-      square = _capped(added(square, square), most)
+      square = added(square, square)
   return result
-
-
-def _capped(counts: Counts, most: int | None) -> Counts:
-  """Count larger values as `most`."""
-  if most is None or counts.most <= most:
-    return counts
-  below = int((counts.values < most).sum())
-  return Counts(
-      np.append(counts.values[:below], most),
-      np.append(counts.probs[:below], counts.probs[below:].sum()),
-  )
 
 
 def chosen(counts: Counts, n: int, rate: float) -> Counts:
@@ -253,36 +241,6 @@ def _rounded_up(counts: Counts, kept: np.ndarray) -> Counts:
   return Counts(
       counts.values[kept], np.bincount(places, weights=counts.probs)
   )
-
-
-# The unit in which `spread` measures, as a share of one member.
-SPREAD_UNIT = 1 / 8
-
-
-@functools.lru_cache(maxsize=64)
-def spread(members: int, steps: int) -> Counts:
-  """Compute the length of the vector of how many members each step uses.
-
-  Each member is used in one uniformly random step. The numbers are independent
-  Poisson numbers, given that they add up to `members`: no event is more likely
-  than for these, divided by the probability of that sum.
-
-  Returns:
-    The root of the sum of their squares, in `SPREAD_UNIT`, rounded up.
-  """
-  x = np.arange(members + 1.0)
-  log_poisson = x * math.log(members / steps) - special.gammaln(x + 1)
-  squares = times(
-      _made(x**2, np.exp(log_poisson - members / steps)), steps, members**2
-  )
-  condition = math.exp(
-      members * math.log(members) - members - math.lgamma(members + 1)
-  )
-  tails = np.cumsum(squares.probs[::-1])[::-1] / condition * (1 + 1e-9)
-  probs = -np.diff(np.minimum(tails, 1.0), append=0.0)
-  values = np.ceil(np.sqrt(squares.values) / SPREAD_UNIT).astype(np.int64)
-  kept, where = np.unique(values, return_inverse=True)
-  return _made(kept, np.bincount(where, weights=probs))
 
 
 def coarser(counts: Counts, limit: int) -> Counts:

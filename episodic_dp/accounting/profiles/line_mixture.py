@@ -54,6 +54,8 @@ _EVEN = 12.0
 _LARGEST_POWER = 690.0
 # Larger distances are split off, and count as infinitely large.
 _FARTHEST = 200.0
+# Revealed distances are rounded up to the first, times powers of e to the second.
+_NEAREST, _RATIO = 10.0, 0.01
 # Largest array of positions by points.
 _BLOCK = 1 << 19
 
@@ -65,18 +67,37 @@ class Curve(NamedTuple):
     chords: chords of the profile without its far part.
     far: weight of distances above `_FARTHEST`.
     far_at: the far part's distance.
+    chances: float64[n], the probabilities of `distances`. They are revealed
+      where alpha is too large for the chords.
+    distances: float64[n].
+    rates: of the unit's parent, and of the unit.
+    direction: "remove" or "add".
   """
 
   chords: unit_profile.Chords
-  far: float = 0.0
-  far_at: float = 0.0
+  far: float
+  far_at: float
+  chances: np.ndarray
+  distances: np.ndarray
+  rates: tuple[float, float]
+  direction: Direction
 
   def __call__(self, log_alpha: np.ndarray) -> np.ndarray:
     """Evaluate the bound at ln alpha >= 0, float64[n]."""
-    near = self.chords(log_alpha)
-    if not self.far:
-      return near
-    return near + self.far * amplification.hockey_stick(log_alpha, self.far_at)
+    value = self.chords(log_alpha)
+    if self.far:
+      value += self.far * amplification.hockey_stick(log_alpha, self.far_at)
+    large = log_alpha > self.chords.log_alpha[-1]
+    if large.any():
+      q, p = self.rates
+      kind = amplification.Amplification((q,), p, (math.inf,), 1.0)
+      log_weight, ((against, _),) = kind.terms(log_alpha[large], self.direction)
+      known = np.zeros(log_weight.size)
+      for chance, d in zip(self.chances, self.distances, strict=True):
+        if chance > 0:
+          known += chance * amplification.weighted(log_weight, against, d)
+      value[large] = np.minimum(value[large], known)
+    return value
 
 
 _NONE, _ZERO, _SURE = np.zeros(0), np.zeros(1), np.ones(1)
@@ -120,9 +141,17 @@ def curves(line: Line, direction: Direction) -> list[Curve]:
   reach = line.parent_rate * line.rate
   far_at = line.seen_at.max(initial=0.0) + line.instead_at.max(initial=0.0)
   near, others = line.seen_at <= _FARTHEST, line.instead_at <= _FARTHEST
+  distances, chances = _revealed(line)
+  rates = line.parent_rate, line.rate
+
+  def curve(row: int, chords: unit_profile.Chords, far: float) -> Curve:
+    return Curve(
+        chords, reach * far, far_at, chances[row], distances, rates, direction
+    )
+
+  flat = unit_profile.Chords(np.asarray([0.0, 1.0]), np.zeros(2))
   if not near.any() or not others.any():
-    flat = unit_profile.Chords(np.asarray([0.0, 1.0]), np.zeros(2))
-    return [Curve(flat, reach, far_at) for _ in line.seen]
+    return [curve(row, flat, 1.0) for row in range(len(line.seen))]
   beyond = line.seen[:, ~near].sum(axis=1)
   other = line.instead[~others].sum()
   far = beyond + other - beyond * other
@@ -137,8 +166,7 @@ def curves(line: Line, direction: Direction) -> list[Curve]:
   ahead = line.seen_at if remove else line.instead_at
   behind = line.instead_at if remove else line.seen_at
   if not max(ahead.max(initial=0.0), behind.max(initial=0.0)):
-    flat = unit_profile.Chords(np.asarray([0.0, 1.0]), np.zeros(2))
-    return [Curve(flat, reach * weight, far_at) for weight in far]
+    return [curve(row, flat, weight) for row, weight in enumerate(far)]
   x = _grid(
       -0.51 * behind.max() if behind.any() else 0.49 * ahead[ahead > 0].min(),
       ahead.max() + _REACH,
@@ -150,11 +178,30 @@ def curves(line: Line, direction: Direction) -> list[Curve]:
     part = slice(start, start + width)
     log_alpha[:, part], value[:, part] = _points(line, remove, x[part])
   result = []
-  for row_alpha, row_value, weight in zip(log_alpha, value, far):
-    at, height = _cleaned(row_alpha, row_value)
+  for row, weight in enumerate(far):
+    at, height = _cleaned(log_alpha[row], value[row])
     chords = unit_profile.Chords(at, (1 - weight) * height)
-    result.append(Curve(chords, reach * weight, far_at))
+    result.append(curve(row, chords, weight))
   return result
+
+
+def _revealed(line: Line) -> tuple[np.ndarray, np.ndarray]:
+  """Sum the distances of both parts, rounded up to powers.
+
+  Both can be sampled before it is known whether the unit is, so they may be
+  assumed to be revealed.
+
+  Returns:
+    The distances, float64[n], and their probabilities, float64[rows, n].
+  """
+  distances = np.add.outer(line.seen_at, line.instead_at).ravel()
+  powers = np.log(np.maximum(distances / _NEAREST, 1.0)) / _RATIO
+  kept, at = np.unique(np.ceil(powers - 1e-9), return_inverse=True)
+  chances = [
+      np.bincount(at, np.multiply.outer(seen, line.instead).ravel())
+      for seen in line.seen
+  ]
+  return _NEAREST * np.exp(_RATIO * kept), np.stack(chances)
 
 
 def _points(

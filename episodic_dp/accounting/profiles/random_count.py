@@ -81,12 +81,16 @@ class RandomCount:
     )
 
   @property
-  def tail(self) -> tuple[float, float]:
-    """Return (P(K + K' > 0), the largest distance), by joint convexity."""
+  def inclusion_rate(self) -> float:
+    """Return P(K + K' > 0), the probability that a step samples either."""
     reached = math.prod(self.outer_rates) * self.rate
     other = self.number if self.replaced else self.instead
-    none = self.number.none * other.none
-    return reached * (1 - none), self.at_most.unit_sensitivity
+    return reached * (1 - self.number.none * other.none)
+
+  @property
+  def tail(self) -> tuple[float, float]:
+    """Return (P(K + K' > 0), the largest distance), by joint convexity."""
+    return self.inclusion_rate, self.at_most.unit_sensitivity
 
   def divergence(
       self, log_alpha: np.ndarray, direction: Direction
@@ -164,6 +168,11 @@ class Averaged:
         for share, kind in self.parts
     )
     return Averaged((*others, (last + chance, most)))
+
+  @property
+  def inclusion_rate(self) -> float:
+    """Return that of the most expensive part, at least that of others."""
+    return self.parts[-1][1].inclusion_rate
 
   @property
   def tail(self) -> tuple[float, float]:

@@ -49,9 +49,6 @@ _MIN_DISTANCE = 1e-6
 # More values of J, or of K, than these are rounded up.
 _MAX_PARENTS, _MAX_OCCURRENCES = 96, 192
 
-# The sampler may misplace this probability: section 12 of the proof.
-_MISPLACED = 2.0**-44
-
 Once = amplification.Amplification | random_count.RandomCount
 
 
@@ -123,43 +120,6 @@ class Recurrence:
         number=counts_lib.raised(self.number, chance),
         instead=counts_lib.raised(self.instead, chance),
         raised_by=self.raised_by + chance,
-    )
-
-  def together(
-      self, group: int, *, replaced: bool, tasks: bool, alone: bool
-  ) -> "Recurrence":
-    """Describe k such records that are removed, or replaced, together.
-
-    The samples above them are revealed. A place is reached if it samples the
-    parent of a member, and then samples a member with probability k p at most.
-
-    Args:
-      group: k, the number of records.
-      replaced: whether they are replaced.
-      tasks: whether places are tasks, which all records share.
-      alone: whether a place is one clip unit, however many members it samples.
-    """
-    units = self.drawn_of[1] if self.drawn_of else math.inf
-    many = group if tasks or len(self.outer) > 1 else 1
-    reached = min(1.0, many * self.place_rate)
-    rate = min(1.0, group * self.rate + _MISPLACED)
-    if replaced:
-      # Both data sets sample the members alike.
-      reached = min(reached * rate, group * self.place_rate * self.rate)
-      rate = 1.0
-    most = self.number.most + self.instead.most
-    return dataclasses.replace(
-        self,
-        places=int(self.places if tasks else min(group * self.places, units)),
-        place_rate=reached,
-        rate=rate,
-        distance=self.distance * (
-            1 if alone else group * most * (1 + replaced)
-        ),
-        outer=(),
-        counted=False,
-        number=counts_lib.constant(1),
-        instead=counts_lib.constant(0),
     )
 
   @property

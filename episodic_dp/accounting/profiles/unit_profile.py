@@ -54,6 +54,10 @@ class UnitProfile(Protocol):
     """
 
   @property
+  def inclusion_rate(self) -> float:
+    """Bound the probability that a step samples the unit with content."""
+
+  @property
   def slow(self) -> bool:
     """Return whether chords are worth computing."""
 
