@@ -25,6 +25,8 @@ def calibrate(
     delta: float,
     level: str,
     accountant: AnyAccountant = "pld",
+    neighbours: report.Relation = "add-or-remove",
+    allow_no_noise: bool = False,
 ) -> plan_lib.Mechanism:
   """Find the noise multiplier that spends a target epsilon.
 
@@ -35,14 +37,18 @@ def calibrate(
     delta: in (0, 1).
     level: the privacy unit.
     accountant: composes the steps; "pld", "rdp", "moments" or an `Accountant`.
+    neighbours: the relation, as in `guarantee`.
+    allow_no_noise: whether to return almost no noise if delta is as large as
+      the probability that the run samples one unit at all.
 
   Returns:
     The release's mechanism with a `noise_multiplier` for which epsilon is at
     most the target, and at least 99 % of it.
 
   Raises:
-    PlanError: a value is out of range, or no noise reaches epsilon because
-      delta is below the sampler's error.
+    PlanError: a value is out of range; or no noise reaches epsilon because
+      delta is below the sampler's error; or every noise does, because delta is
+      so large.
     UnsoundPlanError: no guarantee is proved for the combination.
 
   Examples:
@@ -71,6 +77,7 @@ def calibrate(
     return guarantee(
         release.replace(mechanism=tried),
         steps=steps, delta=delta, level=level, accountant=accountant,
+        neighbours=neighbours,
     ).epsilon
 
   found = _largest(
@@ -81,6 +88,13 @@ def calibrate(
     raise plan_lib.PlanError(
         f"no noise reaches epsilon={epsilon:g} at delta={delta:g}: delta is"
         " too small for the number of steps; use a larger delta"
+    )
+  if found >= _LARGEST_NOISE and not allow_no_noise:
+    raise plan_lib.PlanError(
+        f"delta={delta:g} is at least the probability that {steps} steps sample"
+        f" one unit of level '{level}' at all, so no noise is needed and the"
+        " data of sampled units would be published: use a delta much smaller"
+        " than one over the number of units (or allow_no_noise=True)"
     )
   return dataclasses.replace(mechanism, noise_multiplier=1 / found)
 
@@ -93,6 +107,7 @@ def max_steps(
     level: str,
     limit: int = 10**7,
     accountant: AnyAccountant = "pld",
+    neighbours: report.Relation = "add-or-remove",
 ) -> int:
   """Find the largest number of steps within a target epsilon (0: none).
 
@@ -103,6 +118,7 @@ def max_steps(
     level: the privacy unit.
     limit: the largest answer.
     accountant: composes the steps.
+    neighbours: the relation, as in `guarantee`.
 
   Returns:
     The number of steps, at most `limit`.
@@ -119,7 +135,8 @@ def max_steps(
 
   def reached(t: float) -> float:
     return guarantee(
-        release, steps=int(t), delta=delta, level=level, accountant=accountant
+        release, steps=int(t), delta=delta, level=level, accountant=accountant,
+        neighbours=neighbours,
     ).epsilon
 
   found = _largest(reached, target_epsilon, 1, 1, limit, whole=True)
@@ -134,6 +151,7 @@ def max_tasks(
     delta: float,
     level: str,
     accountant: AnyAccountant = "pld",
+    neighbours: report.Relation = "add-or-remove",
 ) -> plan_lib.SamplingPlan:
   """Find the most tasks per step within a target epsilon.
 
@@ -145,6 +163,7 @@ def max_tasks(
     delta: in (0, 1).
     level: the privacy unit.
     accountant: composes the steps.
+    neighbours: the relation, as in `guarantee`.
 
   Returns:
     The plan with the largest `FixedSize(n)` or number of tasks, or with a
@@ -192,6 +211,7 @@ def max_tasks(
     return guarantee(
         release.replace(plan=sized(count)),
         steps=steps, delta=delta, level=level, accountant=accountant,
+        neighbours=neighbours,
     ).epsilon
 
   found = _largest(reached, target_epsilon, least, least, most, whole=whole)

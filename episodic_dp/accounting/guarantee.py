@@ -229,6 +229,11 @@ def compose_guarantee(
         f"The drawn sample is within {ways.error.variation:.1g} of the plan's,"
         " in total variation, which takes all of delta at any epsilon."
     )
+  found_delta = largest if delta is None else float(delta)
+  if covered:
+    caveats += [
+        report.large_delta(r.hierarchy, level, found_delta) for r in releases
+    ]
   assumed = [
       sentence
       for r in releases
@@ -236,7 +241,7 @@ def compose_guarantee(
   ]
   return Guarantee(
       epsilon=largest if epsilon is None else float(epsilon),
-      delta=largest if delta is None else float(delta),
+      delta=found_delta,
       level=level,
       neighbours=(
           f"{'replace' if replaced else 'add or remove'}"
@@ -249,7 +254,7 @@ def compose_guarantee(
       ),
       steps=sum(int(e.steps) for e in entries),
       inclusion_rate=inclusion,
-      caveat=" ".join(dict.fromkeys(caveats)),
+      caveat=" ".join(dict.fromkeys(filter(None, caveats))),
       assumptions=tuple(dict.fromkeys(assumed)),
   )
 
@@ -263,6 +268,7 @@ def epsilon(
     *,
     direction: amplification.Direction | None = None,
     accountant: AnyAccountant = "pld",
+    neighbours: report.Relation = "add-or-remove",
 ) -> float:
   """Compute epsilon of one type of unit from its rates and distances.
 
@@ -276,6 +282,8 @@ def epsilon(
     delta: in (0, 1).
     direction: "remove" or "add"; None for the larger.
     accountant: composes the steps.
+    neighbours: the relation. The sums with the unit and with its other data are
+      at most 2 d_b apart; a third distance may give less.
 
   Raises:
     PlanError: a value is out of range.
@@ -290,10 +298,11 @@ def epsilon(
     0.1094
   """
   check(steps, delta, None)
-  pair = tuple(np.atleast_1d(np.asarray(distances, float)).tolist())
+  replaced = report.is_replaced(neighbours)
+  given = tuple(np.atleast_1d(np.asarray(distances, float)).tolist())
   if (
-      len(pair) not in (1, 2)
-      or not all(d >= 0 for d in pair)
+      not 1 <= len(given) <= 2 + replaced
+      or not all(d >= 0 for d in given)
       or isinstance(distances, bool)
   ):
     raise plan_lib.PlanError(
@@ -302,13 +311,17 @@ def epsilon(
     )
   _validate.probability("q", q)
   _validate.probability("p", p)
-  if not all(map(math.isfinite, pair)):
-    return math.inf if q * p > 0 else 0.0
-  kind = amplification.Amplification(
-      (float(q),), float(p), (pair[0],), pair[-1]
-  )
   _validate.one_of("direction", direction, (None, *amplification.DIRECTIONS))
+  first, own = given[0], given[:2][-1]
+  kind = amplification.Amplification((float(q),), float(p), (first,), own)
+  if replaced:
+    farthest = given[2] if len(given) > 2 else 2 * own
+    kind = amplification.Amplification(
+        (float(q), float(p)), 1.0, (first, own), max(farthest, own)
+    )
   run = (base.Phase((kind,), int(steps)),)
+  if not all(map(math.isfinite, given)):
+    return math.inf if base.sampled(run) > delta else 0.0
   chosen = get_accountant(accountant)
   return max(
       chosen.epsilon(run, d, float(delta))

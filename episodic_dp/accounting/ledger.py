@@ -341,13 +341,12 @@ def compose(
 def _check_lineages(statements: Mapping[str, Any]) -> None:
   """Reject statements of one run, and of copies of its work directory.
 
-  These start with the same numbers of processes.
+  These have numbers of processes in common.
   """
   known: dict[str, str] = {}
   for name, data in statements.items():
-    lineage = data.get("lineage")
-    if isinstance(lineage, list) and lineage:
-      other = known.setdefault(str(lineage[0]), name)
+    for process in data.get("lineage") or ():
+      other = known.setdefault(str(process), name)
       if other != name:
         raise plan_lib.PlanError(
             f"{other} and {name} are of one run, or of copies of it: the steps"

@@ -271,6 +271,20 @@ def caveats(release: plan_lib.Release, level: str) -> tuple[str, ...]:
   return tuple(filter(None, found))
 
 
+def large_delta(
+    hierarchy: plan_lib.Hierarchy, level: str, delta: float
+) -> str:
+  """Warn of a delta that publishing one random unit satisfies, or return ""."""
+  units = hierarchy.num_units(hierarchy.level_index(level))
+  if delta * units < 1:
+    return ""
+  return (
+      f"Delta {delta:g} is at least 1 / {units}, one of all units of level"
+      f" '{level}': publishing the data of a random one would satisfy it. Take a"
+      " much smaller delta."
+  )
+
+
 def caveat(hierarchy: plan_lib.Hierarchy, level: str) -> str:
   """State the limits of a guarantee for synthetic participants."""
   if not hierarchy.copies:

@@ -305,7 +305,7 @@ def make_rows(
     config: config with the learner, data and sampler.
     options: pairs (changes of queries and clip norm, signal); the first has no
       change, and a later one is preferred only if it is clearly better.
-    **wanted: "epsilon" and "level", as for `solving.calibrate`.
+    **wanted: "epsilon", "level" and "neighbours", as for `solving.calibrate`.
 
   Returns:
     Rows of the config itself, of the best option, of the other options, and of
@@ -390,6 +390,7 @@ def propose(
     *,
     epsilon: float,
     level: str | None = None,
+    neighbours: report.Relation = "add-or-remove",
     data_dir: str | os.PathLike[str] | None = None,
     download: bool = False,
 ) -> dict[str, Any]:
@@ -399,12 +400,13 @@ def propose(
     config: config with the sampler, data and learner.
     epsilon: the target, above 0.
     level: the privacy unit; None for `config.level`.
+    neighbours: the relation for which epsilon holds.
     data_dir: folder of the data sets that are not built in, or own data.
     download: whether to fetch files that data_dir lacks.
 
   Returns:
-    "target_epsilon", "delta", "level", "caveat", "public_tasks", "parameters",
-    "rows" of `make_rows`, each with whether it is "chosen"; and for the chosen
+    "target_epsilon", "delta", "level", "neighbours", "caveat", "public_tasks",
+    "parameters", "rows" of `make_rows`, each with whether it is "chosen"; and for the chosen
     one "limit", the text of `limit`, and "flags".
 
   Raises:
@@ -417,7 +419,8 @@ def propose(
   config.check_complete()
   check(config)
   stated = accounting.guarantee(
-      config.release, steps=1, delta=config.delta, level=level
+      config.release, steps=1, delta=config.delta, level=level,
+      neighbours=neighbours,
   )
   public = config.data.load(
       data_dir=data_dir, download=download
@@ -429,7 +432,9 @@ def propose(
       found = measure(config.with_changes(more), public)
       options += [(more | changes, signal) for changes, signal in found]
   with phases.phase("calibrating the noise"):
-    rows = make_rows(config, options, epsilon=epsilon, level=level)
+    rows = make_rows(
+        config, options, epsilon=epsilon, level=level, neighbours=neighbours
+    )
   chosen = choose(rows)
   flags = [
       f'--config.{name}="{value}"' if isinstance(value, tuple)
@@ -440,6 +445,7 @@ def propose(
       "target_epsilon": epsilon,
       "delta": config.delta,
       "level": level,
+      "neighbours": neighbours,
       "caveat": stated.caveat,
       "public_tasks": _TASKS,
       "parameters": options[0][1][2],
@@ -474,7 +480,7 @@ def table(result: dict[str, Any]) -> str:
       ), rows),
       "",
       f"Epsilon is that of one {result['level']} at delta"
-      f" {result['delta']:g}.",
+      f" {result['delta']:g} ({result['neighbours']}).",
       "Effective steps are the steps without noise that would get about as far;"
       " they compare plans of one learner.",
       f"What limits: {result['limit']}.",

@@ -48,5 +48,6 @@ def main(values: flags.FlagValues) -> None:
         solve=values.solve,
         epsilon=values.epsilon,
         level=values.level,
+        neighbours=values.neighbours,
     )
   shared_flags.show(dataclasses.asdict(found), found.sentence())

@@ -40,6 +40,7 @@ def main(values: flags.FlagValues) -> None:
       config,
       epsilon=values.epsilon,
       level=values.level,
+      neighbours=values.neighbours,
       data_dir=values.data_dir,
       download=values.download,
   )

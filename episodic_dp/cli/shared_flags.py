@@ -10,6 +10,7 @@ from typing import Any
 
 from absl import flags
 
+from episodic_dp.accounting import report
 from episodic_dp.config import presets
 from episodic_dp.config import RunConfig
 
@@ -125,8 +126,19 @@ def show(data: Any, text: str) -> None:
   print(text)
 
 
+def define_neighbours() -> None:
+  """Define --neighbours: the relation for which --epsilon holds."""
+  flags.DEFINE_enum(
+      "neighbours",
+      report.RELATIONS[0],
+      report.RELATIONS,
+      "What --epsilon hides: the presence of a unit, or its data.",
+  )
+
+
 def define_target() -> None:
-  """Define --epsilon and --level: the cost of the run to solve for."""
+  """Define --epsilon, --level and --neighbours: the cost to solve for."""
+  define_neighbours()
   flags.DEFINE_float("epsilon", None, "The target epsilon.", required=True)
   flags.DEFINE_string(
       "level",

@@ -47,7 +47,8 @@ runs together, which episodic-dp account --ledger prints.
 
 --epsilon=2 computes the noise with which all steps together spend epsilon 2 for
 --config.privacy_unit (by default the primary level) at --delta (by default the
-largest power of ten below 1 / (10 N), for N units), and trains with it.
+largest power of ten below 1 / (10 N), for N units), and trains with it. With
+--neighbours=replace-one this epsilon holds if the data of one unit are replaced.
 
 --export=MODEL also writes the trained model to a new folder, as episodic-dp
 export does for the last checkpoint.
@@ -94,6 +95,7 @@ def define_flags() -> None:
       "Spend this epsilon for the privacy unit, over all steps: sets"
       " --config.mechanism.noise_multiplier.",
   )
+  shared_flags.define_neighbours()
   flags.DEFINE_string(
       "export", None, "New folder of the trained model, for others to load."
   )
@@ -136,7 +138,9 @@ def _train(
   config = shared_flags.run_config(values)
   if values.epsilon is not None:
     with phases.phase("computing the noise"):
-      config, found = solving.spend(config, values.epsilon)
+      config, found = solving.spend(
+          config, values.epsilon, neighbours=values.neighbours
+      )
     if processes.first():
       print(found.sentence(), file=sys.stderr, flush=True)
   with phases.phase("reading the data", at_once=True):

@@ -32,6 +32,8 @@ class Calibration:
     epsilon: the resulting epsilon, at most the target.
     delta: delta of both.
     level: the level of the guarantee.
+    neighbours: the relation of the guarantee.
+    caveat: a limit of the guarantee, or "".
     noise_multiplier: noise multiplier of the changed config.
     steps: number of steps of the changed config.
     drawn: "tasks" or (without an episode) "examples".
@@ -44,6 +46,8 @@ class Calibration:
   epsilon: float
   delta: float
   level: str
+  neighbours: report.Relation
+  caveat: str
   noise_multiplier: float
   steps: int
   drawn: str
@@ -53,12 +57,15 @@ class Calibration:
   def sentence(self) -> str:
     """Write the answer, with the flag for it."""
     step = f" of {self.per_step:g} {self.drawn}" * (self.solve == "tasks")
-    return (
+    replaced = report.is_replaced(self.neighbours)
+    relation = f", {self.neighbours}" if replaced else ""
+    text = (
         f"noise_multiplier {self.noise_multiplier:g} spends epsilon"
         f" {report.rounded_up(self.epsilon)} of {self.target_epsilon:g} for a"
-        f" {self.level} (delta {self.delta:g}) at {self.steps} steps{step}:"
-        f" {self.flag}"
+        f" {self.level} (delta {self.delta:g}{relation}) at"
+        f" {self.steps} steps{step}: {self.flag}"
     )
+    return f"{text}\n{self.caveat}" if self.caveat else text
 
 
 def calibrate(
@@ -67,6 +74,7 @@ def calibrate(
     epsilon: float,
     solve: str = "noise_multiplier",
     level: str | None = None,
+    neighbours: report.Relation = "add-or-remove",
 ) -> Calibration:
   """Change one number of a config so that it spends a target epsilon.
 
@@ -76,6 +84,7 @@ def calibrate(
     solve: the number to change: "noise_multiplier" (the least), "steps" or
       "tasks" (of a step; the most).
     level: the level of the guarantee; None for `config.level`.
+    neighbours: the relation of the guarantee.
 
   Raises:
     PlanError: a value is missing or out of range, or cannot be reached.
@@ -85,7 +94,7 @@ def calibrate(
   _validate.positive("epsilon", epsilon)
   release, steps = config.release, config.steps
   wanted: dict[str, Any] = dict(
-      delta=config.delta, level=level or config.level
+      delta=config.delta, level=level or config.level, neighbours=neighbours
   )
   if solve == "noise_multiplier":
     mechanism = accounting.calibrate(
@@ -108,10 +117,12 @@ def calibrate(
     release, flag = _with_most_tasks(
         release, steps=steps, target_epsilon=epsilon, **wanted
     )
+  spent = accounting.guarantee(release, steps=steps, **wanted)
   return Calibration(
       solve=solve,
       target_epsilon=epsilon,
-      epsilon=accounting.guarantee(release, steps=steps, **wanted).epsilon,
+      epsilon=spent.epsilon,
+      caveat=spent.caveat,
       noise_multiplier=release.mechanism.noise_multiplier,
       steps=steps,
       drawn="tasks" if release.plan.episode is not None else "examples",
@@ -145,7 +156,12 @@ def filled(config: RunConfig) -> float:
   return float(np.prod(chances, axis=0).mean())
 
 
-def spend(config: RunConfig, epsilon: float) -> tuple[RunConfig, Calibration]:
+def spend(
+    config: RunConfig,
+    epsilon: float,
+    *,
+    neighbours: report.Relation = "add-or-remove",
+) -> tuple[RunConfig, Calibration]:
   """Set the noise with which all steps spend a target for `config.level`.
 
   A noise multiplier above a tenth of a step's tasks is logged as a warning.
@@ -166,7 +182,7 @@ def spend(config: RunConfig, epsilon: float) -> tuple[RunConfig, Calibration]:
         " each that a task takes, so nothing would be learned: take a smaller"
         " way, shot or query"
     )
-  found = calibrate(config, epsilon=epsilon)
+  found = calibrate(config, epsilon=epsilon, neighbours=neighbours)
   share = found.noise_multiplier / found.per_step
   if share > _MOST_NOISE:
     quieter = dataclasses.replace(
@@ -175,6 +191,7 @@ def spend(config: RunConfig, epsilon: float) -> tuple[RunConfig, Calibration]:
     spent = accounting.guarantee(
         config.release.replace(mechanism=quieter),
         steps=config.steps, delta=config.delta, level=config.level,
+        neighbours=neighbours,
     ).epsilon
     # The noise is found to within a hundredth of epsilon.
     reached = report.rounded_up(1.01 * spent)

@@ -76,6 +76,9 @@ _MOST_GROUPS, _MOST_PLACES = 128, 24
 # A distance of zero is replaced by this one: larger, so never optimistic.
 _MIN_DISTANCE = 1e-9
 
+# Number of times that orders are added near the best one, and how many.
+_REFINEMENTS, _BETWEEN = 2, 20
+
 _LogExcess = Callable[[np.ndarray], np.ndarray]
 
 
@@ -563,15 +566,34 @@ class RenyiCurve:
 
   def converted(self, delta: float) -> float:
     """Find the least epsilon over orders at delta."""
-    powers, divergences = self._converted()
-    found = divergences - math.log(delta) / powers
+    _, found = self._bounds(delta, None)
     return max(0.0, float(np.min(found, initial=math.inf)))
 
   def delta(self, epsilon: float) -> float:
     """See `base.Curve`."""
-    powers, divergences = self._converted()
-    least = np.min(powers * (divergences - epsilon), initial=0.0)
+    _, found = self._bounds(None, epsilon)
+    least = np.min(found, initial=0.0)
     return min(math.exp(float(least)), self._variation())
+
+  def near_best(
+      self, delta: float | None, epsilon: float | None
+  ) -> np.ndarray:
+    """List orders between the neighbours of the best one, float64[n]."""
+    powers, found = self._bounds(delta, epsilon)
+    ranks = np.argsort(powers)
+    best = int(np.argmin(found[ranks]))
+    low, high = ranks[max(best - 1, 0)], ranks[min(best + 1, ranks.size - 1)]
+    return 1 + np.geomspace(powers[low], powers[high], _BETWEEN + 2)[1:-1]
+
+  def _bounds(
+      self, delta: float | None, epsilon: float | None
+  ) -> tuple[np.ndarray, np.ndarray]:
+    """Return order - 1, and epsilon at delta or ln(delta) at epsilon."""
+    powers, divergences = self._converted()
+    if delta is not None:
+      return powers, divergences - math.log(delta) / powers
+    assert epsilon is not None
+    return powers, powers * (divergences - epsilon)
 
   def _variation(self) -> float:
     """Bound the total variation: sqrt(1 - e^-D) (Bretagnolle and Huber)."""
@@ -610,20 +632,35 @@ class RDP(base.Accountant):
       epsilon: float | None = None,
       enough: float = 0.0,
   ) -> RenyiCurve:
-    """See `base.Accountant`; as precise at every delta and epsilon.
+    """See `base.Accountant`; orders are denser near the best one.
 
     Raises:
       PlanError: a type of unit may have infinite moments.
     """
-    del delta, epsilon, enough
+    del enough
     at = orders(self.max_order)
     if self.plain:  # E_P exp(lambda * loss) is Q's moment of order lambda + 1.
       at = tuple(float(power + 1) for power in range(1, self.max_order + 1))
+    curve = self._at(phases, direction, at)
+    if delta is None and epsilon is None:
+      return curve
+    for _ in range(_REFINEMENTS):
+      near = curve.near_best(delta, epsilon)
+      more = self._at(phases, direction, tuple(near.tolist()))
+      curve = RenyiCurve(
+          np.append(curve.orders, more.orders),
+          np.append(curve.rdp, more.rdp),
+          self.plain,
+      )
+    return curve
+
+  def _at(
+      self, phases: base.Phases, direction: Direction, at: tuple[float, ...]
+  ) -> RenyiCurve:
+    """Compute the curve of given orders, ascending."""
     order = np.asarray(at)
-    return RenyiCurve(
-        order, total_log_moments(phases, direction, at) / (order - 1),
-        self.plain,
-    )
+    rdp = total_log_moments(phases, direction, at) / (order - 1)
+    return RenyiCurve(order, rdp, self.plain)
 
 
 @dataclasses.dataclass(frozen=True)
