@@ -19,6 +19,7 @@ Neither data nor JAX are needed; for your own data only the sizes are listed.
 import dataclasses
 
 from absl import flags
+from absl import logging
 
 from episodic_dp.cli import shared_flags
 from episodic_dp.config import solving
@@ -50,4 +51,6 @@ def main(values: flags.FlagValues) -> None:
         level=values.level,
         neighbours=values.neighbours,
     )
+  if found.caveat:
+    logging.warning(found.caveat)
   shared_flags.show(dataclasses.asdict(found), found.sentence())

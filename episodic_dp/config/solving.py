@@ -59,13 +59,12 @@ class Calibration:
     step = f" of {self.per_step:g} {self.drawn}" * (self.solve == "tasks")
     replaced = report.is_replaced(self.neighbours)
     relation = f", {self.neighbours}" if replaced else ""
-    text = (
+    return (
         f"noise_multiplier {self.noise_multiplier:g} spends epsilon"
         f" {report.rounded_up(self.epsilon)} of {self.target_epsilon:g} for a"
         f" {self.level} (delta {self.delta:g}{relation}) at"
         f" {self.steps} steps{step}: {self.flag}"
     )
-    return f"{text}\n{self.caveat}" if self.caveat else text
 
 
 def calibrate(
