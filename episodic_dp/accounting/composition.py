@@ -45,8 +45,8 @@ from episodic_dp.accounting.profiles import random_count
 from episodic_dp.accounting.profiles import recurrence
 from episodic_dp.plan import sampler_error
 
-# Relative spacing of two guesses of a group's epsilon, the smallest delta of one
-# unit to try, and the number of its epsilons.
+# Relative spacing of two guesses of the epsilon of one unit of a group, the
+# smallest delta of one unit to try, and how many of its epsilons are tried.
 _SLACK, _LEAST_SHARE, _LINKS = 1e-3, 1e-290, 4
 # Types of units whose profiles count clip units: see `_charged`.
 _COUNTING = (

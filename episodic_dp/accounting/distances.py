@@ -269,7 +269,7 @@ def _counted_paths(
     above = ids[parents][first]
     table = [
         np.column_stack([rows[above], column[first]])
-        for rows, column in zip(table, columns)
+        for rows, column in zip(table, columns, strict=True)
     ]
     ids = which
     if not by_unit and hierarchy.sizes is None:
@@ -316,9 +316,8 @@ def merge(
     return rows
   size = math.ceil(len(rows) / limit)
   groups = [rows[i : i + size] for i in range(0, len(rows), size)]
-  return _undominated(
-      sorted((tuple(map(max, zip(*group))) for group in groups), reverse=True)
-  )
+  merged = (tuple(map(max, zip(*group, strict=True))) for group in groups)
+  return _undominated(sorted(merged, reverse=True))
 
 
 # Random numbers of clip units ------------------------------------------------
@@ -463,7 +462,9 @@ def _other_numbers(
       counts_lib.by_chance(counts_lib.without_tail(part, 1e-15), each)
       for part in parts
   ]
-  for case in itertools.product(*(zip(*part) for part in parts)):
+  for case in itertools.product(*(
+      zip(*part, strict=True) for part in parts
+  )):
     values = [float(value) for value, _ in case]
     yield math.prod(float(chance) for _, chance in case), tuple(
         sum(values[j:k]) + values[k + j] for j in range(k)
@@ -569,7 +570,9 @@ def _drawn(
   """
   total = counts_lib.constant(0)
   left = getattr(stage, "n", math.inf) - certain
-  for many, number in zip(children[::-1].tolist(), numbers[::-1]):
+  for many, number in zip(
+      children[::-1].tolist(), numbers[::-1], strict=True
+  ):
     many = int(min(many, left))
     left -= many
     part = (

@@ -217,7 +217,9 @@ def _pair(
     rows.append((broken, here, 0.0 if last and not replaced else here))
     reached *= rates[j]
     total += (drawn - 1) * sibling[j]
-  for number, chance in zip(own.values.tolist(), own.probs.tolist()):
+  for number, chance in zip(
+      own.values.tolist(), own.probs.tolist(), strict=True
+  ):
     seen = total + (number if number or k <= clip else empty)
     turned = total + (-number if number or k <= clip else empty)
     rows.append((seen, reached * chance, 0.0))
@@ -356,7 +358,7 @@ def _masses(
 ) -> np.ndarray:
   """Compute the mixture's probability of every cell, float64[cells]."""
   total = np.zeros(edges.size - 1)
-  for mean, weight in zip(means, weights):
+  for mean, weight in zip(means, weights, strict=True):
     x = edges - mean
     below, above = np.diff(special.ndtr(x)), -np.diff(special.ndtr(-x))
     total += weight * np.where(x[1:] <= 0, below, above)  # The precise one.

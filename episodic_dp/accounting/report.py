@@ -280,8 +280,8 @@ def large_delta(
     return ""
   return (
       f"Delta {delta:g} is at least 1 / {units}, one of all units of level"
-      f" '{level}': publishing the data of a random one would satisfy it. Take a"
-      " much smaller delta."
+      f" '{level}': publishing the data of a random one would satisfy it. Take"
+      " a much smaller delta."
   )
 
 
@@ -300,7 +300,7 @@ def caveat(hierarchy: plan_lib.Hierarchy, level: str) -> str:
     return ""
   shared = [
       f"no {name} as a whole: one {name} may be in {count} of them"
-      for name, count in zip(below, most[1:])
+      for name, count in zip(below, most[1:], strict=True)
       if count > 1
   ]
   return (

@@ -189,7 +189,9 @@ def copied(
         dataclasses.replace(
             kind,
             distance=1 / z,
-            outer=tuple((w, m / z) for w, m in zip(shares, row.others)),
+            outer=tuple(
+                (w, m / z) for w, m in zip(shares, row.others, strict=True)
+            ),
             counted=True,
             number=row.number,
             instead=row.instead,
@@ -201,10 +203,13 @@ def copied(
   lengths = [
       distances.max_change(stage, *sizes, inside=j > release.clip_level) / z
       for j, (stage, *sizes) in enumerate(
-          zip(plan.stages, found.sizes[0], found.own[0], found.others[0])
+          zip(
+              plan.stages[: k + 1], found.sizes[0], found.own[0],
+              found.others[0], strict=True,
+          )
       )
   ]
-  outer = tuple(zip(shares, lengths))
+  outer = tuple(zip(shares, lengths[:k], strict=True))
   return (dataclasses.replace(kind, distance=lengths[k], outer=outer),)
 
 
@@ -318,7 +323,7 @@ def _tree(
   rows = set()
   found = distances.paths(release, k)
   for sizes, own, others, filled in zip(
-      found.sizes, found.own, found.others, found.last[0]
+      found.sizes, found.own, found.others, found.last[0], strict=True
   ):
     rates = [float(stages[j].rate(sizes[j])) for j in range(k + 1)]
     far = [
@@ -335,7 +340,10 @@ def _tree(
       rates.append(1.0)
       far.append(max((2.0 if k > clip else 2.0 * float(own[k])) / z, far[k]))
     # An outer stage of rate 1 never breaks, so it has no distance.
-    outer = [math.inf if r == 1 else d for r, d in zip(rates[:-1], far)]
+    outer = [
+        math.inf if r == 1 else d
+        for r, d in zip(rates[:-1], far[:-1], strict=True)
+    ]
     rows.add((*rates, *outer, far[-1]))
   return tuple(
       amplification.Amplification(
@@ -682,17 +690,18 @@ def _depleted(entry: Entry, level: str, lost: int) -> Entry:
   """
   hierarchy, episode = entry.release.hierarchy, entry.release.plan.episode
   k, stages = hierarchy.level_index(level), entry.release.plan.stages
-  if not lost or not isinstance(stages[k], plan_lib.FixedSize):
+  stage = stages[k]
+  if not lost or not isinstance(stage, plan_lib.FixedSize):
     return entry
   form = "unit" if episode is None else episode.form
-  spare = int(hierarchy.child_counts(k).min()) - stages[k].n
+  spare = int(hierarchy.child_counts(k).min()) - stage.n
   if spare <= lost and (form == "disjoint" or entry.release.sample_level):
     raise plan_lib.UnsoundPlanError(
         f"no guarantee for {lost + 1} units of level '{level}' together:"
-        f" without them {stages[k]} does not fill every slot; use a group of at"
+        f" without them {stage} does not fill every slot; use a group of at"
         f" most {max(spare, 1)}"
     )
-  left = (*stages[:k], _Depleted(stages[k].n, lost), *stages[k + 1 :])
+  left = (*stages[:k], _Depleted(stage.n, lost), *stages[k + 1 :])
   plan = dataclasses.replace(entry.release.plan, stages=left)
   return Entry(entry.release.replace(plan=plan), entry.steps)
 

@@ -406,8 +406,8 @@ def propose(
 
   Returns:
     "target_epsilon", "delta", "level", "neighbours", "caveat", "public_tasks",
-    "parameters", "rows" of `make_rows`, each with whether it is "chosen"; and for the chosen
-    one "limit", the text of `limit`, and "flags".
+    "parameters", "rows" of `make_rows`, each with whether it is "chosen"; and
+    for the chosen one "limit", the text of `limit`, and "flags".
 
   Raises:
     PlanError: something is missing, out of range or cannot be reached.

@@ -48,7 +48,8 @@ runs together, which episodic-dp account --ledger prints.
 --epsilon=2 computes the noise with which all steps together spend epsilon 2 for
 --config.privacy_unit (by default the primary level) at --delta (by default the
 largest power of ten below 1 / (10 N), for N units), and trains with it. With
---neighbours=replace-one this epsilon holds if the data of one unit are replaced.
+--neighbours=replace-one this epsilon is for replacing the data of one unit; the
+guarantees that are printed and written are for adding or removing it.
 
 --export=MODEL also writes the trained model to a new folder, as episodic-dp
 export does for the last checkpoint.
@@ -59,6 +60,7 @@ import sys
 from absl import flags
 
 from episodic_dp import training
+from episodic_dp.cli import app
 from episodic_dp.cli import devices
 from episodic_dp.cli import exit_status
 from episodic_dp.cli import export
@@ -136,6 +138,8 @@ def _train(
   """Train a run; process 0 prints its summary."""
   devices.log_devices()
   config = shared_flags.run_config(values)
+  if values.epsilon is None and values["neighbours"].present:
+    app.fail("--neighbours goes with --epsilon: leave it out")
   if values.epsilon is not None:
     with phases.phase("computing the noise"):
       config, found = solving.spend(

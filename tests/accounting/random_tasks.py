@@ -55,9 +55,22 @@ def summed(weighted):
   return np.asarray(list(weights)), np.asarray(list(weights.values()))
 
 
-def task_gradients(rng, h, k, unit):
-  """Make gradients of a task, by its part that is nearest to t."""
-  place = worst_case.by_place(h, k, unit, 2.0, 3.0, 4.0)  # 1 where t is.
+def members_with(rng, h, k, unit, members):
+  """Return a unit with others of its level."""
+  if members > h.num_units(k):
+    raise plans.TryAgainError
+  others = [int(i) for i in rng.permutation(h.num_units(k)) if i != unit]
+  return [unit, *others[: members - 1]]
+
+
+def task_gradients(rng, h, k, units):
+  """Make gradients of a task, by its part that is nearest to a unit."""
+  # 1 where one of them is.
+  places = [worst_case.by_place(h, k, u, 2.0, 3.0, 4.0) for u in units]
+
+  def place(node):
+    return min(near(node) for near in places)
+
   values = (-1.0, 0.0, 1.0)
   for near, far in itertools.product(values if k > 1 else (0.0,), values):
     value = {1.0: 1.0, 2.0: -1.0, 3.0: near, 4.0: far}
@@ -92,14 +105,14 @@ def to_spare(h, stages, k, unit):
   return True, int(counts[:fewest].sum()) if k else unit
 
 
-def tasks_touching(h, k, unit):
-  """Return whether a task holds a unit, or lies in one."""
-  mine = plans.touching(h, k, [unit])
+def tasks_touching(h, k, units):
+  """Return whether a task holds one of the units, or lies in one."""
+  mine = plans.touching(h, k, units)
   return lambda task: any(map(mine, task))
 
 
-def cut_unit(release, k, unit, gradients) -> plans.Unit:
-  """Describe a unit in tasks that are cut out of classes."""
+def cut_unit(release, k, units, gradients) -> plans.Unit:
+  """Describe units in tasks that are cut out of classes."""
   h, stages = release.hierarchy, release.plan.stages
   episode, classes = release.plan.episode, h.depth - 1
 
@@ -107,7 +120,7 @@ def cut_unit(release, k, unit, gradients) -> plans.Unit:
     return list(map(sizes, node[2])) if node[0] < classes - 1 else len(node[2])
 
   drawn = []
-  for node in plans.trees(h, k, [unit]):
+  for node in plans.trees(h, k, units):
     if exact.num_samples(node, stages) > plans.MOST:
       raise plans.TryAgainError
     own = plans.hierarchy_of(sizes(node), h.levels)
@@ -125,25 +138,23 @@ def cut_unit(release, k, unit, gradients) -> plans.Unit:
         (sum(map(gradient, tasks)), weight) for weight, tasks in drawn[less]
     )
 
-  return plans.Unit(
-      [unit], sums, list(gradients), tasks_touching(h, k, unit)
-  )
+  return plans.Unit(units, sums, list(gradients), tasks_touching(h, k, units))
 
 
-def disjoint(rng) -> plans.Case:
+def disjoint(rng, members: int = 1) -> plans.Case:
   """Tasks cut out of drawn classes: tight where no class is short."""
   h, stages, episode, k, unit = pool(rng, "disjoint")
   release = plans.release_of(h, stages, "episode", rng, episode)
   plans.refuse_unproved(release, h.levels[k])
   tight, unit = to_spare(h, stages, k, unit)
-  gradients = task_gradients(rng, h, k, unit)
-  found = cut_unit(release, k, unit, gradients)
+  units = members_with(rng, h, k, unit, members)
+  found = cut_unit(release, k, units, task_gradients(rng, h, k, units))
   return plans.Case(
       release, h.levels[k], [found], tight=plans.ANY if tight else ()
   )
 
 
-def groups(rng) -> plans.Case:
+def groups(rng, members: int = 1) -> plans.Case:
   """Tasks cut out of the classes of several groups, which may be short."""
   if rng.integers(2):  # A few, of classes enough for several tasks.
     sizes = rng.integers(1, 5, int(rng.integers(1, 4)))
@@ -170,19 +181,20 @@ def groups(rng) -> plans.Case:
   k = int(rng.choice([0, 0, 1, 1, 1, 2]))
   unit = int(rng.choice(plans.check_units(h, k)))
   plans.refuse_unproved(release, h.levels[k])
-  gradients = task_gradients(rng, h, k, unit)
-  found = cut_unit(release, k, unit, gradients)
+  units = members_with(rng, h, k, unit, members)
+  found = cut_unit(release, k, units, task_gradients(rng, h, k, units))
   return plans.Case(release, h.levels[k], [found])
 
 
-def independent(rng) -> plans.Case:
+def independent(rng, members: int = 1) -> plans.Case:
   """Tasks that each draw from the whole pool."""
   count = int(rng.integers(1, 4))
   h, stages, episode, k, unit = pool(rng, "independent", count)
   release = plans.release_of(h, stages, "episode", rng, episode)
   plans.refuse_unproved(release, h.levels[k])
   tight, unit = to_spare(h, stages, k, unit)
-  nodes = plans.trees(h, k, [unit])
+  units = members_with(rng, h, k, unit, members)
+  nodes = plans.trees(h, k, units)
 
   def sums(less, gradient):
     one = summed(
@@ -198,8 +210,8 @@ def independent(rng) -> plans.Case:
     return total
 
   found = plans.Unit(
-      [unit], sums, list(task_gradients(rng, h, k, unit)),
-      tasks_touching(h, k, unit),
+      units, sums, list(task_gradients(rng, h, k, units)),
+      tasks_touching(h, k, units),
   )
   # One task that draws from the pool is a disjoint one, and a primary class is
   # in every task's pool: nothing is given away by revealing that.
@@ -209,7 +221,7 @@ def independent(rng) -> plans.Case:
   )
 
 
-def participants(rng) -> plans.Case:
+def participants(rng, members: int = 1) -> plans.Case:
   """Participants that are one task each; some cannot be filled."""
   way, count = int(rng.integers(1, 3)), int(rng.integers(1, 4))
   sizes = [
@@ -221,16 +233,19 @@ def participants(rng) -> plans.Case:
   release = plans.release_of(h, stages, "hospital", rng, episode)
   k = int(rng.integers(3))
   unit = int(rng.choice(plans.check_units(h, k)))
+  units = members_with(rng, h, k, unit, members)
 
   def when_filled(gradient):
     return lambda node: gradient(node) if can_fill(node[2], episode) else 0.0
 
   gradients = [*worst_case.gradients(h, k, unit), plans.random_gradient(rng)]
-  found = plans.tree_unit(release, k, [unit], map(when_filled, gradients))
+  if members > 1:
+    gradients.append(lambda node: 1.0)  # All of them one way.
+  found = plans.tree_unit(release, k, units, map(when_filled, gradients))
   return plans.Case(release, h.levels[k], [found])
 
 
-def sample_level(rng) -> plans.Case:
+def sample_level(rng, members: int = 1) -> plans.Case:
   """Noisy inner steps; the outer gradients see the sign of what they release.
 
   A gradient is a function of the example and that sign, 0 for support examples.
@@ -242,10 +257,11 @@ def sample_level(rng) -> plans.Case:
       inner_clip_norm=1.0, inner_noise_multiplier=z_inner,
   )
   plans.refuse_unproved(release, h.levels[k])
-  nodes, shot = plans.trees(h, k, [unit]), episode.shot
+  units = members_with(rng, h, k, unit, members)
+  nodes, shot = plans.trees(h, k, units), episode.shot
   mine = [
       leaf for leaf in range(h.num_leaves)
-      if worst_case.ancestor(h, 1, leaf, k) == unit
+      if worst_case.ancestor(h, 1, leaf, k) in units
   ]
   if exact.num_samples(nodes[0], stages) > 40 or stages[0].n > 2:
     raise plans.TryAgainError
@@ -284,5 +300,5 @@ def sample_level(rng) -> plans.Case:
       lambda e, side: sign(e) if e in mine or not side else float(side),
       plans.random_gradient(rng),
   ]
-  found = plans.Unit([unit], sums, gradients, lambda e, side: e in mine)
+  found = plans.Unit(units, sums, gradients, lambda e, side: e in mine)
   return plans.Case(release, h.levels[k], [found])

@@ -219,7 +219,7 @@ def compose(
   """
 
   def total(values: list[float]) -> float:
-    return sum(t * value for t, value in zip(times, values))
+    return sum(t * value for t, value in zip(times, values, strict=True))
 
   step = singles[0].step
   unbounded = -math.expm1(
@@ -254,7 +254,10 @@ def compose(
     return None
   size = 1 << max(highest - lowest, 1).bit_length()
   with np.errstate(invalid="ignore"):
-    power = sum(t * _spectrum(s, tilt, size) for t, s in zip(times, singles))
+    power = sum(
+        t * _spectrum(s, tilt, size)
+        for t, s in zip(times, singles, strict=True)
+    )
     spectrum = np.where(np.isneginf(power.real), 0.0, np.exp(power))
   circle = fft.irfft(spectrum, size)
   # No epsilon depends on losses below 0.
@@ -302,7 +305,9 @@ def best_tilt(
   def bound(rung: int) -> float:
     tilt = math.exp(rung / 8)
     total = tilt * math.log(tilt) - (1 + tilt) * math.log1p(tilt)
-    total += sum(t * _log_moment(s, tilt) for t, s in zip(times, singles))
+    total += sum(
+        t * _log_moment(s, tilt) for t, s in zip(times, singles, strict=True)
+    )
     return (
         (total - math.log(delta)) / tilt
         if epsilon is None
@@ -420,7 +425,7 @@ def _refined(
           unit_profile.reach(p.unit_profiles, direction, -1, tail),
           unit_profile.reach(p.unit_profiles, direction, 1, tail),
       )
-      for p, tail in zip(phases, tails)
+      for p, tail in zip(phases, tails, strict=True)
   ]
   widest = max(low + high for low, high in reaches)
 
@@ -430,7 +435,7 @@ def _refined(
       return None
     singles = [
         one_step(p.unit_profiles, direction, ends, step)
-        for p, ends in zip(phases, reaches)
+        for p, ends in zip(phases, reaches, strict=True)
     ]
     # On a coarse grid, chords may only say that everything may be lost.
     return singles if all(s.probs.any() for s in singles) else None

@@ -434,7 +434,7 @@ def _curve(
     log_alpha = -np.log1p(points / steps)
     values = total.excess[first : total.zero + 1][::-1] / steps
     values = values * np.exp(log_alpha)
-  hull = list(zip(log_alpha.tolist(), values.tolist()))
+  hull = list(zip(log_alpha.tolist(), values.tolist(), strict=True))
   if direction == "add" and released == steps:
     _extend(hull, steps, distance)
   while hull[-1][1] > 0 and len(hull) > 1:
@@ -457,7 +457,7 @@ def _extend(hull: list[_Point], steps: int, distance: float) -> None:
   end = _touching(*hull[-1], distance)
   far = np.linspace(start, end, _BEYOND + 2)[1:-1]
   log_far = far + log_below(distance, steps, -far)
-  for x, log_y in zip(far.tolist(), log_far.tolist()):
+  for x, log_y in zip(far.tolist(), log_far.tolist(), strict=True):
     point = (x, math.exp(min(max(log_y, _LOG_SMALLEST), 0.0)))
     if point[1] >= hull[-1][1]:
       continue

@@ -174,7 +174,7 @@ def best_split(
   value = np.zeros_like(log_weight)
   value[some] = sum(
       weighted(part, k, float(distance))
-      for part, k, distance in zip(parts, log_k, d[:, 0])
+      for part, k, distance in zip(parts, log_k, d[:, 0], strict=True)
   )
   return value
 
@@ -259,7 +259,9 @@ class Amplification:
         log_weight = math.log(q) + np.log(np.maximum(left, 0.0))
       own = log_alpha + math.log(q * p)
     merged = {max(self.unit_sensitivity, _MIN_DISTANCE): own}
-    for w, d in zip(self.outer_weights, self.outer_distances):
+    for w, d in zip(
+        self.outer_weights, self.outer_distances, strict=True
+    ):
       if w > 0 and math.isfinite(d):  # A term may be omitted from the split.
         d = max(d, _MIN_DISTANCE)
         log_k = log_excess + math.log(w)

@@ -7,6 +7,7 @@ that is cut off is moved to values up to the largest.
 """
 
 import functools
+import itertools
 import math
 from typing import NamedTuple
 
@@ -147,7 +148,7 @@ def thinned(counts: Counts, rate: float) -> Counts:
   """Thin a random number: each one is kept with probability `rate`."""
   return mixed([
       (float(weight), binomial(int(value), rate))
-      for value, weight in zip(*counts)
+      for value, weight in zip(*counts, strict=True)
   ])
 
 
@@ -256,7 +257,9 @@ def coarser(counts: Counts, limit: int) -> Counts:
   above = int((np.cumsum(probs[::-1]) < _OUTSIDE).sum())
   ends = (0, below, values.size - above, values.size)
   kept = np.zeros(values.size, bool)
-  for start, stop, share in zip(ends, ends[1:], (0.1, 0.7, 0.2)):
+  for (start, stop), share in zip(
+      itertools.pairwise(ends), (0.1, 0.7, 0.2), strict=True
+  ):
     width = -(-(stop - start) // max(int(limit * share), 1))
     kept[start:stop][::-1][:: max(width, 1)] = True
   return _rounded_up(counts, kept)

@@ -54,7 +54,8 @@ _EVEN = 12.0
 _LARGEST_POWER = 690.0
 # Larger distances are split off, and count as infinitely large.
 _FARTHEST = 200.0
-# Revealed distances are rounded up to the first, times powers of e to the second.
+# Revealed distances are rounded up to the first number, or in steps that are a
+# share of them, the second number.
 _NEAREST, _RATIO = 10.0, 0.01
 # Largest array of positions by points.
 _BLOCK = 1 << 19

@@ -34,6 +34,7 @@ occurrences up is pessimistic.
 
 import dataclasses
 import functools
+import itertools
 import math
 
 import numpy as np
@@ -140,7 +141,8 @@ class Recurrence:
     for share, _ in reversed(pairs):
       left.append(left[-1] + share * (1 - drawn))
     rates = tuple(
-        b / a if a else 0.0 for a, b in zip(left[:0:-1], left[-2::-1])
+        b / a if a else 0.0
+        for a, b in itertools.pairwise(reversed(left))
     )
     outer = tuple(distance for _, distance in pairs)
     if not self.counted:
@@ -207,7 +209,11 @@ def several(
   counts = counts_lib.coarser(
       counts_lib.Counts(*(part[many] for part in kind.parents)), limit
   )
-  return [(int(j), float(chance)) for j, chance in zip(*counts) if chance > 0]
+  return [
+      (int(j), float(chance))
+      for j, chance in zip(*counts, strict=True)
+      if chance > 0
+  ]
 
 
 def occurrences(kind: Recurrence, j: int) -> counts_lib.Counts:
@@ -235,12 +241,15 @@ def _given_several(
   chances = [chance for _, chance in groups]
   # K is rounded up to values that suit all of J.
   values = counts_lib.coarser(
-      counts_lib.without_tail(counts_lib.mixed(list(zip(chances, numbers)))),
+      counts_lib.without_tail(
+          counts_lib.mixed(list(zip(chances, numbers, strict=True)))
+      ),
       _MAX_OCCURRENCES,
   ).values
   seen = np.zeros((len(groups), values.size))
-  for row, counts in zip(seen, numbers):
+  for row, counts in zip(seen, numbers, strict=True):
     places = np.searchsorted(values, counts.values)
     row += np.bincount(places, weights=counts.probs, minlength=values.size)
   line = line_mixture.Line(seen, values * kind.least_distance)
-  return list(zip(chances, line_mixture.curves(line, direction)))
+  curves = line_mixture.curves(line, direction)
+  return list(zip(chances, curves, strict=True))
