@@ -224,9 +224,12 @@ def compose_guarantee(
   largest = max(values.values())
   caveats = [c for r in releases for c in report.caveats(r, level)]
   covered = all(r.mechanism.guaranteed for r in releases)
-  if covered and group == 1 and delta and math.isinf(largest):
+  if covered and delta and math.isinf(largest):
     caveats.append(
-        f"The drawn sample is within {ways.error.variation:.1g} of the plan's,"
+        f"The bound for {group} units, one after another, is infinite: take a"
+        " smaller group, or make the group a level of the hierarchy."
+        if group > 1
+        else f"The drawn sample is within {ways.error.variation:.1g} of the plan's,"
         " in total variation, which takes all of delta at any epsilon."
     )
   found_delta = largest if delta is None else float(delta)

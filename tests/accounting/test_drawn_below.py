@@ -135,3 +135,22 @@ def test_levels_below_the_clip_units_stay_trees():
   r = release(h, plan.All(), plan.Poisson(0.5), plan.Poisson(0.5))
   (kind,) = accounting.unit_profiles(r, "group")  # The path never breaks.
   assert isinstance(kind, random_count.RandomCount)
+
+
+@pytest.mark.parametrize("steps", [1, pytest.param(5, marks=pytest.mark.slow)])
+def test_a_user_of_many_far_examples_counts_those_drawn(steps):
+  """With all of the 1000 examples it would be 502 199."""
+  release = plan.Release(
+      plan.Hierarchy.regular((10_000, 1000), levels=("user", "image")),
+      plan.SamplingPlan((plan.Poisson(1e-4), plan.Poisson(0.2))),
+      plan.Mechanism(clip_unit="image", noise_multiplier=1.0),
+  )
+  found = accounting.guarantee(release, steps=steps, level="user", delta=1e-5)
+  number = np.arange(1001)
+  chances = stats.binom.pmf(number, 1000, 0.2)
+  # One step with the user loses about K^2 / 2 + K x, at a normal number x.
+  x = np.linspace(-6, 6, 2001)
+  loss = number[:, None] ** 2 / 2 + number[:, None] * x
+  lost = (loss > 1.02 * found.epsilon) * chances[:, None] * stats.norm.pdf(x)
+  assert 1e-4 * lost.sum() * (x[1] - x[0]) < 1e-5
+  assert found.epsilons["add"] < 1e-2 and found.epsilon < 26_500

@@ -359,3 +359,96 @@ def test_a_budget_may_end_inside_a_pass():
   assert two < part < three
 
 
+
+
+# Units that are seldom sampled ------------------------------------------------
+
+
+def users_of(units, stages, z, clip="user"):
+  levels = ("user", "image")[: len(units)]
+  return plan.Release(
+      plan.Hierarchy.regular(units, levels=levels),
+      plan.SamplingPlan(stages),
+      plan.Mechanism(clip_unit=clip, noise_multiplier=z),
+  )
+
+
+FAR = users_of((100_000, 1000), (plan.FixedSize(10), plan.All()), 1.0, "image")
+SELDOM = users_of((10**6,), (plan.FixedSize(1),), 0.001)
+
+
+@pytest.mark.parametrize("accountant", ("pld", "rdp", "moments"))
+@pytest.mark.parametrize("neighbours", report.RELATIONS)
+def test_delta_is_at_most_the_chance_to_be_sampled(accountant, neighbours):
+  asked = dict(level="user", accountant=accountant, neighbours=neighbours)
+  never = (1 - 1e-4) ** 1000
+  for epsilon in (0.0, 1.0, 100.0):
+    found = accounting.guarantee(FAR, steps=1000, epsilon=epsilon, **asked)
+    assert found.delta == pytest.approx(1 - never, rel=1e-6)
+  found = accounting.guarantee(SELDOM, steps=100, delta=1e-4, **asked)
+  assert found.epsilon == 0.0
+  once = accounting.Ledger().add(SELDOM, 60)
+  other = SELDOM.replace(
+      mechanism=plan.Mechanism(clip_unit="user", noise_multiplier=0.002)
+  )
+  both = once.add(other, 40)
+  assert both.guarantee(delta=1e-4, **asked).epsilon == 0.0
+  assert both.add(other, 2).guarantee(delta=1e-4, **asked).epsilon > 100
+
+
+def test_a_part_of_a_pass_may_not_use_a_unit():
+  release = users_of((1000,), (plan.RandomAllocation(100),), 0.001)
+  found = accounting.guarantee(release, steps=5, level="user", epsilon=3.0)
+  assert found.delta == pytest.approx(0.05, rel=1e-6)
+  assert accounting.epsilon(0.1, 0.1, math.inf, steps=1, delta=0.0101) == 0.0
+  assert math.isinf(accounting.epsilon(0.1, 0.1, math.inf, 1, delta=0.0099))
+
+
+def test_noise_that_would_protect_nobody_is_not_calibrated():
+  asked = dict(steps=100, epsilon=1.0, level="user")
+  with pytest.raises(plan.PlanError, match="no noise is needed"):
+    accounting.calibrate(SELDOM, delta=1e-4, **asked)
+  found = accounting.calibrate(
+      SELDOM, delta=1e-4, allow_no_noise=True, **asked
+  )
+  assert found.noise_multiplier < 1e-9
+
+
+@pytest.mark.parametrize("delta, warned", [(0.9e-3, False), (1e-3, True)])
+def test_a_delta_of_one_unit_is_warned_of(delta, warned):
+  release = users_of((1000,), (plan.Poisson(0.1),), 2.0)
+  found = accounting.guarantee(release, steps=100, level="user", delta=delta)
+  assert warned == ("at least 1 / 1000" in str(found))
+  again = accounting.guarantee(
+      release, steps=100, level="user", epsilon=found.epsilon * (1 - warned / 9)
+  )
+  assert warned == ("at least 1 / 1000" in again.caveat)
+
+
+# Other relations --------------------------------------------------------------
+
+
+def test_noise_steps_and_tasks_are_found_for_replaced_units():
+  release = users_of((1000,), (plan.Poisson(0.05),), 2.0)
+  asked = dict(delta=1e-5, level="user", neighbours="replace-one")
+
+  def spent(release, steps=100):
+    return accounting.guarantee(release, steps=steps, **asked).epsilon
+
+  found = accounting.calibrate(release, steps=100, epsilon=2.0, **asked)
+  assert 1.98 <= spent(release.replace(mechanism=found)) <= 2.0
+  steps = accounting.max_steps(release, target_epsilon=2.0, **asked)
+  assert spent(release, steps) <= 2.0 < spent(release, steps + 1)
+  tasks = accounting.max_tasks(release, steps=100, target_epsilon=2.0, **asked)
+  assert 1.98 <= spent(release.replace(plan=tasks)) <= 2.0
+  bare = accounting.epsilon(
+      1.0, 0.05, 0.5, steps=100, delta=1e-5, neighbours="replace-one"
+  )
+  assert bare == pytest.approx(spent(release), rel=1e-3)
+  # One whose place another takes is as far from that as from other data.
+  placed = release.replace(plan=plan.SamplingPlan((plan.FixedSize(50),)))
+  bare = accounting.epsilon(
+      1.0, 0.05, (1.0, 1.0, 1.0), steps=100, delta=1e-5,
+      neighbours="replace-one",
+  )
+  assert bare == pytest.approx(spent(placed), rel=1e-3)

@@ -258,12 +258,17 @@ def test_equal_runs_are_composed_and_not_taken_for_one():
         (["1"], ["1"], "a and b are of one run"),
         (["1", "2", "3"], ["1", "2"], "are of one run"),
         (["1", "2"], ["1", "3"], "of copies of it"),
+        (["1", "2"], ["2"], "of copies of it"),
+        (["1", "2"], ["3", "2"], "of copies of it"),
+        (("1", "2"), ["1"], "are of one run"),
+        (("1", "2"), ("2",), "of copies of it"),
         (["1"], ["2"], None),
     ],
 )
 def test_one_run_and_its_copies_are_not_taken_for_two(one, other, match):
   described = {
-      "a": statement_of(lineage=one), "b": statement_of(lineage=other)
+      "a": statement_of() | {"lineage": one},
+      "b": statement_of() | {"lineage": other},
   }
   if match is None:
     assert ledger_lib.compose(described).ledger.steps == 40

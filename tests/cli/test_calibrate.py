@@ -77,6 +77,18 @@ def test_examples_take_the_place_of_tasks_that_are_not_formed(call):
   ), done.stdout
 
 
+def test_noise_for_replaced_units_is_more(call):
+  asked = ("calibrate", GLYPHS, "--epsilon=2", "--delta=0.01", "--format=json")
+  found, replaced = (
+      json.loads(call(*asked, f"--neighbours={neighbours}").stdout)
+      for neighbours in ("add-or-remove", "replace-one")
+  )
+  assert found["noise_multiplier"] < replaced["noise_multiplier"]
+  assert "at least 1 / 8000" in found["caveat"]
+  done = call(*asked)
+  assert "at least 1 / 8000" in done.stderr
+
+
 def test_json_holds_the_numbers(call):
   done = call(
       "calibrate", GLYPHS, "--epsilon=3", "--solve=steps", "--format=json"

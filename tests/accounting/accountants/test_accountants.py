@@ -445,3 +445,38 @@ def test_moments_bound_it_however_large_epsilon_is(distance, steps):
   for delta in (1e-5, 1e-100):
     assert truth.epsilon(delta) <= found.epsilon(delta)
     assert found.epsilon(delta) <= 6 * truth.epsilon(delta)
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.few(8)
+def test_moments_are_near_their_best_order(seed):
+  rng = np.random.default_rng(seed)
+  q = 1.0 if seed % 2 else 10 ** rng.uniform(-2, -0.3)
+  p, z = 10 ** rng.uniform(-3, -0.3), rng.uniform(0.5, 4)
+  delta, steps = 10 ** rng.uniform(-9, -3), int(10 ** rng.uniform(0, 3.5))
+  kind = amplification.Amplification((q,), p, (rng.choice([1, 2]) / z,), 2 / z)
+  run = (base.Phase((kind,), steps),)
+  for accountant in (moments.RDP(), moments.Moments()):
+    found = accountant.epsilon(run, "remove", delta)
+    low, high, best = (1.0, 256.0, found) if accountant.plain else (
+        0.0105, 511.0, found
+    )
+    for count in (200, 40, 40):
+      order = 1 + np.geomspace(low, high, count)
+      at = tuple(order.tolist())
+      rdp = moments.total_log_moments(run, "remove", at) / (order - 1)
+      values = [
+          moments.RenyiCurve(*one, accountant.plain).epsilon(delta)
+          for one in zip(order[:, None], rdp[:, None], strict=True)
+      ]
+      least = int(np.argmin(values))
+      best = min(best, values[least])
+      low, high = (order - 1)[[max(least - 2, 0), min(least + 2, count - 1)]]
+    assert found <= 1.001 * best
+
+
+def test_moments_near_a_phase_change():
+  """Another program's test has 3.2392 on fine orders."""
+  kind = amplification.Amplification((), 0.01, (), 1 / 0.7)
+  run = (base.Phase((kind,), 120),)
+  assert moments.RDP().epsilon(run, "remove", 1e-5) < 3.2392

@@ -19,6 +19,13 @@ from tests.accounting import enumerated
 # Trees ------------------------------------------------------------------------
 
 
+def test_a_distance_too_few_is_an_error():
+  """Without its stage, epsilon would be smaller."""
+  unit = amplification.Amplification((0.5, 0.5), 0.5, (1.0,), 1.0)
+  with pytest.raises(ValueError, match="shorter"):
+    unit.divergence(np.ones(1), "remove")
+
+
 def test_ragged_profile_is_the_pointwise_maximum():
   unit_profiles = (
       amplification.Amplification((0.1,), 0.5, (1.0,), 2.0),
