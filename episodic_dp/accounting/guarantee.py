@@ -224,12 +224,15 @@ def compose_guarantee(
   largest = max(values.values())
   caveats = [c for r in releases for c in report.caveats(r, level)]
   covered = all(r.mechanism.guaranteed for r in releases)
-  if covered and delta and math.isinf(largest):
+  unbounded = covered and delta and math.isinf(largest)
+  if unbounded and group > 1:
     caveats.append(
         f"The bound for {group} units, one after another, is infinite: take a"
         " smaller group, or make the group a level of the hierarchy."
-        if group > 1
-        else f"The drawn sample is within {ways.error.variation:.1g} of the plan's,"
+    )
+  elif unbounded:
+    caveats.append(
+        f"The drawn sample is within {ways.error.variation:.1g} of the plan's,"
         " in total variation, which takes all of delta at any epsilon."
     )
   found_delta = largest if delta is None else float(delta)

@@ -150,7 +150,8 @@ def test_groups_cost_the_least_of_the_textbook_bound(group, steps):
   one = base.GaussianCurve(steps**0.5 / 20.0)
 
   def delta_at(epsilon):
-    return one.delta(epsilon) * math.expm1(group * epsilon) / math.expm1(epsilon)
+    links = math.expm1(group * epsilon) / math.expm1(epsilon)
+    return links * one.delta(epsilon)
 
   assert delta_at(found.epsilon / group) <= 1e-5 * (1 + 1e-6)
   assert delta_at(0.997 * found.epsilon / group) > 1e-5
