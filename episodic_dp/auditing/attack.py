@@ -26,7 +26,7 @@ logarithm is of a sum over the steps of the pass, and the law is that of the
 step that samples the record's primary unit.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 import dataclasses
 from typing import Any, NamedTuple
 
@@ -44,21 +44,36 @@ from episodic_dp.data import dataset as dataset_lib
 from episodic_dp.private import step as step_lib
 
 _AT_ONCE = 1024  # Runs that share the device's memory.
-_COUNTED = 2**16  # Steps whose sums are counted for the law.
+_COUNTED = 2**16  # Steps whose sums are counted for the law, at least.
+_FEWEST = 64  # Fewest runs that they are enough for.
 _SEED = 1_000_000  # Offset of the seeds of their keys.
 _LITTLE = 1e-6  # Their noise, as a share of the mechanism's.
 
 
-class Scores(NamedTuple):
-  """Cumulative scores: column t is the score of the first t + 1 steps.
+class Scored(NamedTuple):
+  """Runs of one side.
 
   Attributes:
-    with_record: float64[runs, steps], scores of runs with the record.
-    without_record: float64[runs, steps], scores of runs without it.
+    scores: float64[runs, steps]; column t is the score of the first t + 1
+      steps.
+    totals: float64[runs, 2], the total of all sums of a run, and that of their
+      squares.
   """
 
-  with_record: np.ndarray
-  without_record: np.ndarray
+  scores: np.ndarray
+  totals: np.ndarray
+
+
+class Scores(NamedTuple):
+  """Runs of both neighbours.
+
+  Attributes:
+    with_record: runs with the record.
+    without_record: runs without it.
+  """
+
+  with_record: Scored
+  without_record: Scored
 
 
 class Law(NamedTuple):
@@ -70,12 +85,14 @@ class Law(NamedTuple):
     absent: float64[outcomes], probabilities without it.
     pass_steps: the number of steps of a pass, only one of which follows the
       law; 1 if all steps do.
+    counted: the number of steps in which each set of probabilities was counted.
   """
 
   sums: np.ndarray
   present: np.ndarray
   absent: np.ndarray
   pass_steps: int = 1
+  counted: int = _COUNTED
 
 
 def many_runs(
@@ -98,28 +115,30 @@ def many_runs(
     progress: called with the number of runs that have finished.
 
   Returns:
-    `Scores`: float64[runs, steps] of the runs with the record, and of those
-    without it. A high score suggests that the record took part.
+    `Scores`, in which a high score suggests that the record took part.
   """
-  law = law or count_law(canary)
+  law = law or count_law(canary, steps=steps, seed=seed)
   size = min(_AT_ONCE, runs)
   # The last batch is filled with runs that are discarded, so that one compiled
   # program serves all batches.
   keys = jax.random.split(jax.random.key(seed), (2, -(-runs // size), size))
   found = []
   for dataset, batches in zip((canary.present, canary.absent), keys):
-    sums_of = _sums(canary, dataset, canary.release, steps)
-    parts = []
-    for batch in batches:
-      parts.append(log_ratio(sums_of(batch), law))
-      if progress is not None:
-        progress(min(size, runs - size * (len(parts) - 1)))
-    found.append(np.concatenate(parts)[:runs])
+    made = map(_sums(canary, dataset, canary.release, steps), batches)
+    found.append(_score(made, law, runs, progress))
   return Scores(*found)
 
 
-def count_law(canary: canaries.Canary) -> Law:
-  """Count the sums of steps, almost without noise."""
+def count_law(
+    canary: canaries.Canary, *, steps: int = 1, seed: int = 0
+) -> Law:
+  """Count the sums of single steps, almost without noise.
+
+  Args:
+    canary: see `canaries.worst_case`.
+    steps: number of steps of a run; longer runs have more steps counted.
+    seed: seed of the counted steps' keys.
+  """
   plan, mechanism = canary.release.plan, canary.release.mechanism
   first, *others = plan.stages
   pass_steps = 1
@@ -134,37 +153,83 @@ def count_law(canary: canaries.Canary) -> Law:
   release = canary.release.replace(
       plan=plan, mechanism=dataclasses.replace(mechanism, **less)
   )
-  keys = jax.random.split(jax.random.key(_SEED), (2, _COUNTED))
-  sums = [
-      _sums(canary, dataset, release, 1)(batch)
-      for dataset, batch in zip((canary.present, canary.absent), keys)
-  ]
+  batches = -(-_FEWEST * steps // pass_steps // _COUNTED)
+  keys = jax.random.split(
+      jax.random.key(_SEED + seed), (2, batches, _COUNTED)
+  )
+  sums: list[np.ndarray] = []
+  for dataset, parts in zip((canary.present, canary.absent), keys):
+    sums += map(_sums(canary, dataset, release, 1), parts)
   places, place = np.unique(
       np.round(_LITTLE * np.concatenate(sums), 3), return_inverse=True
   )
+  counted = batches * _COUNTED
   present, absent = (
-      np.bincount(part, minlength=places.size) / _COUNTED
-      for part in place.reshape(2, _COUNTED)
+      np.bincount(part, minlength=places.size) / counted
+      for part in place.reshape(2, counted)
   )
-  return Law(places, present, absent, pass_steps)
+  return Law(places, present, absent, pass_steps, counted)
 
 
 def simulate(law: Law, *, runs: int, steps: int, seed: int = 0) -> Scores:
   """Score simulated runs of the law, to choose a threshold before real runs."""
   rng = np.random.default_rng(seed)
-  shape = _AT_ONCE, -(-steps // law.pass_steps), law.pass_steps
   found = []
   for weights in (law.present, law.absent):
-    parts = []
-    for _ in range(-(-runs // _AT_ONCE)):
-      sums = np.zeros(shape)
-      when = rng.integers(law.pass_steps, size=(*shape[:2], 1))
-      outcome = rng.choice(law.sums.size, when.shape, p=weights)
-      np.put_along_axis(sums, when, law.sums[outcome], axis=2)
-      sums += rng.standard_normal(shape)
-      parts.append(log_ratio(sums.reshape(_AT_ONCE, -1)[:, :steps], law))
-    found.append(np.concatenate(parts)[:runs])
+    outcomes = rng.choice(
+        law.sums, (runs, -(-steps // law.pass_steps)), p=weights
+    )
+    found.append(_score(_noised(outcomes, law, steps, rng), law, runs))
   return Scores(*found)
+
+
+def simulate_counted(law: Law, *, steps: int, seed: int = 0) -> Scores:
+  """Score as many simulated runs as there are counted steps for.
+
+  Every counted step is in one run at most. So the totals of these runs have
+  exactly the distribution of real ones whose steps are independent and have the
+  noise of the mechanism, although the law itself is only counted.
+  """
+  rng = np.random.default_rng(seed)
+  passes = -(-steps // law.pass_steps)
+  runs, found = law.counted // passes, []
+  for weights in (law.present, law.absent):
+    counts = np.rint(weights * law.counted).astype(int)
+    outcomes = rng.permutation(np.repeat(law.sums, counts))
+    outcomes = outcomes[: runs * passes].reshape(runs, passes)
+    found.append(_score(_noised(outcomes, law, steps, rng), law, runs))
+  return Scores(*found)
+
+
+def _noised(
+    outcomes: np.ndarray, law: Law, steps: int, rng: np.random.Generator
+) -> Iterator[np.ndarray]:
+  """Yield the sums of runs with one outcome a pass, float64[some, steps]."""
+  for start in range(0, len(outcomes), _AT_ONCE):
+    some = outcomes[start : start + _AT_ONCE, :, None]
+    sums = np.zeros((*some.shape[:2], law.pass_steps))
+    when = rng.integers(law.pass_steps, size=some.shape)
+    np.put_along_axis(sums, when, some, axis=2)
+    sums += rng.standard_normal(sums.shape)
+    yield sums.reshape(len(some), -1)[:, :steps]
+
+
+def _score(
+    batches: Iterable[np.ndarray],
+    law: Law,
+    runs: int,
+    progress: Callable[[int], None] | None = None,
+) -> Scored:
+  """Score the first runs of batches of sums, float64[batch, steps]."""
+  scores, totals, left = [], [], runs
+  for sums in batches:
+    sums = sums[:left]
+    scores.append(log_ratio(sums, law))
+    totals.append(np.stack([sums.sum(1), np.square(sums).sum(1)], axis=1))
+    left -= len(sums)
+    if progress is not None:
+      progress(len(sums))
+  return Scored(np.concatenate(scores), np.concatenate(totals))
 
 
 def log_ratio(sums: np.ndarray, law: Law) -> np.ndarray:

@@ -1,10 +1,12 @@
 """Audit the claims of a release: claimed and measured epsilon by level."""
 
 from collections.abc import Callable, Sequence
+import dataclasses
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from episodic_dp import accounting
 from episodic_dp import errors
@@ -21,9 +23,27 @@ from episodic_dp.plan import stages
 
 _POINTS = 7  # Most points on the axis of steps.
 _LEAST = 20_000  # Fewest simulated runs for choosing thresholds.
+# The probability that an audit of sound levels finds a wrong law.
+_FALSE_ALARM = 1e-6
 
 Audited = tuple[canaries.Canary, dict[int, accounting.Guarantee]]
 """A canary of a level, and its claim after each of some numbers of steps."""
+
+
+class Measured(NamedTuple):
+  """The result of an attack.
+
+  Attributes:
+    bounds: number of steps -> lower bound on epsilon.
+    distance: the largest distance between the distribution of a total in the
+      runs and in simulated runs, of independent steps with the claimed noise.
+    allowed: the distance that chance exceeds as rarely as an audit may be
+      wrong.
+  """
+
+  bounds: dict[int, bounds.Bound]
+  distance: float
+  allowed: float
 
 
 def audit(
@@ -50,8 +70,9 @@ def audit(
   Returns:
     The arguments, "stages", "clip_unit", "noise_multiplier", "holds",
     "not_audited" (level -> reason) and "levels": a list of "level",
-    "neighbours", "claimed", "measured", "share", "holds", "direction",
-    "attacked", "curve" and "assumptions".
+    "neighbours", "claimed", "measured", "share", "holds", "distance" and
+    "allowed_distance" (see `measure`), "bound", "attacked", "curve" and
+    "assumptions".
 
   Raises:
     PlanError, UnsoundPlanError, ValueError: nothing can be audited with these.
@@ -67,7 +88,7 @@ def audit(
       skipped[name] = str(e)
   # The bounds of all levels hold together.
   each = 1 - (1 - confidence) / len(audited)
-  most = bounds.most_epsilon(runs, delta, each)
+  most = bounds.most_epsilon(runs, delta, _of_one_threshold(each))
   for name, (_, claims) in audited.items():
     claim = claims[steps].epsilon
     if most <= claim:
@@ -85,7 +106,7 @@ def audit(
     for canary, claims in audited.values():
       measured = measure(
           canary, [*claims], runs=runs, delta=delta, confidence=each, seed=seed,
-          progress=bar.update,
+          false_alarm=_FALSE_ALARM / len(audited), progress=bar.update,
       )
       rows.append(_row(canary, claims, measured))
   return {
@@ -145,42 +166,86 @@ def measure(
     delta: float,
     confidence: float,
     seed: int = 0,
+    false_alarm: float = _FALSE_ALARM,
     progress: Callable[[int], None] | None = None,
-) -> dict[int, bounds.Bound]:
-  """Bound epsilon after each number of steps, with thresholds fixed before."""
-  most, law = max(steps), attack.count_law(canary)
+) -> Measured:
+  """Bound epsilon after each number of steps, and test the law of the steps.
+
+  The bound is the larger one of two thresholds, which are wrong half as often
+  each: one that simulated runs of the claimed law choose, and one that half of
+  the real runs choose for the other half.
+
+  A wrong law may leak more than any threshold shows. So both totals of both
+  sides are compared with those of simulated runs, by the largest distance
+  between two distribution functions. For n and m independent runs of one law,
+  chance exceeds the allowed distance
+
+      sqrt(ln(2 / a) / (2 n)) + sqrt(ln(2 / a) / (2 m))
+
+  with probability 2 a at most (Massart, "The Tight Constant in the
+  Dvoretzky-Kiefer-Wolfowitz Inequality", 1990); a is an eighth of
+  `false_alarm`.
+  """
+  most, law = max(steps), attack.count_law(canary, steps=max(steps), seed=seed)
   simulated = max(runs, _LEAST)
   expected = attack.simulate(law, runs=simulated, steps=most, seed=seed)
   made = attack.many_runs(
       canary, runs=runs, steps=most, seed=seed, law=law, progress=progress
   )
-  options: dict[str, Any] = dict(delta=delta, confidence=confidence)
+  options: dict[str, Any] = dict(
+      delta=delta, confidence=_of_one_threshold(confidence)
+  )
   found = {}
   for t in steps:
+    here = [side.scores[:, t - 1] for side in made]
     threshold = bounds.best_threshold(
-        *(scores[:, t - 1] for scores in expected), runs=runs, **options
+        *(side.scores[:, t - 1] for side in expected), runs=runs, **options
     )
-    found[t] = bounds.measure_epsilon(
-        *(scores[:, t - 1] for scores in made), threshold=threshold, **options
+    better = max(
+        bounds.measure_epsilon(*here, threshold=threshold, **options),
+        bounds.measure_epsilon(*here, **options),
+        key=lambda bound: bound.epsilon,
     )
-  return found
+    found[t] = dataclasses.replace(better, confidence=confidence)
+  reference = attack.simulate_counted(law, steps=most, seed=seed + 1)
+  distances = [
+      stats.ks_2samp(*columns, method="asymp").statistic
+      for side, other in zip(made, reference)
+      for columns in zip(side.totals.T, other.totals.T)
+  ]
+  log_odds = math.log(16 / false_alarm) / 2
+  allowed = sum(
+      math.sqrt(log_odds / len(side.totals))
+      for side in (made.with_record, reference.with_record)
+  )
+  return Measured(found, float(max(distances)), allowed)
+
+
+def _of_one_threshold(confidence: float) -> float:
+  """Return the confidence of each of two bounds, of which the larger counts."""
+  return (1 + confidence) / 2
 
 
 def _row(
     canary: canaries.Canary,
     claims: dict[int, accounting.Guarantee],
-    measured: dict[int, bounds.Bound],
+    measured: Measured,
 ) -> dict[str, Any]:
   """Return the result of one level as plain data."""
   steps = max(claims)
-  claim, last = claims[steps], measured[steps]
+  claim, last = claims[steps], measured.bounds[steps]
   return {
       "level": claim.level,
       "neighbours": claim.neighbours,
       "claimed": claim.epsilon,
       "measured": last.epsilon,
       "share": last.epsilon / claim.epsilon if claim.epsilon else None,
-      "holds": last.epsilon <= claim.epsilon,
+      "holds": (
+          last.epsilon <= claim.epsilon
+          and measured.distance <= measured.allowed
+      ),
+      "distance": measured.distance,
+      "allowed_distance": measured.allowed,
       "bound": {"direction": last.direction, "confidence": last.confidence},
       "attacked": " > ".join(stages.stage_lines(
           canary.release.hierarchy, canary.release.plan
@@ -189,7 +254,7 @@ def _row(
           {
               "steps": t,
               "claimed": claims[t].epsilon,
-              "measured": measured[t].epsilon,
+              "measured": measured.bounds[t].epsilon,
           }
           for t in claims
       ],
@@ -241,13 +306,23 @@ def table(result: dict[str, Any]) -> str:
 
 def verdict(result: dict[str, Any]) -> str | None:
   """Return one sentence if a claim is refuted, else None."""
-  return "; ".join(
-      f"the claim for level '{row['level']}' is refuted: epsilon is at least"
-      f" {row['measured']:.4g} at delta {result['delta']:g} (confidence"
-      f" {100 * result['confidence']:g} %), and {row['claimed']:.4g} is claimed"
-      for row in result["levels"]
-      if not row["holds"]
-  ) or None
+  found = []
+  for row in result["levels"]:
+    refuted = f"the claim for level '{row['level']}' is refuted: "
+    if row["measured"] > row["claimed"]:
+      found.append(
+          f"{refuted}epsilon is at least {row['measured']:.4g} at delta"
+          f" {result['delta']:g} (confidence {100 * result['confidence']:g} %),"
+          f" and {row['claimed']:.4g} is claimed"
+      )
+    if row["distance"] > row["allowed_distance"]:
+      found.append(
+          f"{refuted}the noise or the independence of the steps is not as"
+          f" claimed (distance {row['distance']:.2g} from simulated runs, where"
+          f" chance exceeds {row['allowed_distance']:.2g} once in"
+          f" {1 / _FALSE_ALARM:,.0f} audits at most)"
+      )
+  return "; ".join(found) or None
 
 
 @plotting.styled

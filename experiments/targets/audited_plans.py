@@ -145,7 +145,7 @@ def measured(
       canary, [case.steps], runs=runs, delta=DELTA, confidence=CONFIDENCE,
       seed=seed,
   )
-  return claim.epsilon, found[case.steps].epsilon
+  return claim.epsilon, found.bounds[case.steps].epsilon
 
 
 _RUNS = {"smoke": 2000, "cpu": 100_000, "full": 1_000_000}
