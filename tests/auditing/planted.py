@@ -5,6 +5,7 @@ pulls one way and others that pull the other way, or not at all.
 """
 
 from collections.abc import Callable
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -20,6 +21,9 @@ from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp.auditing import attack
 from episodic_dp.auditing import canaries
+from episodic_dp.private import clipping
+from episodic_dp.private import keys
+from episodic_dp.private import noise
 from episodic_dp.private import step as step_lib
 from tests import fake_learner
 
@@ -183,3 +187,51 @@ def shift_score(
     return log_ratio.sum(axis=1)
 
   return score
+
+
+# Mistakes to plant in the real step -------------------------------------------
+
+
+def less_noise(share: float) -> Callable[[Any], None]:
+  """A planter of noise of a share of its deviation."""
+  add_noise = noise.add_noise
+
+  def plant(patch):
+    patch.setattr(
+        noise, "add_noise",
+        lambda key, total, stddev, **options: add_noise(
+            key, total, share * jnp.float32(stddev), **options
+        ),
+    )
+
+  return plant
+
+
+def other_norm(factor: float) -> Callable[[Any], None]:
+  """A planter of clipping to a multiple of the clip norm."""
+  clip = clipping.clip
+
+  def plant(patch):
+    patch.setattr(
+        clipping, "clip",
+        lambda gradient, norm, by: clip(gradient, factor * norm, by),
+    )
+
+  return plant
+
+
+def repeated_key(patch: Any) -> None:
+  """Plant one noise for all steps of a run."""
+  patch.setattr(
+      keys, "step_key",
+      lambda key, purpose, step: jax.random.fold_in(key, purpose),
+  )
+
+
+MISTAKES = {
+    "half the noise": less_noise(0.5),
+    "0.85 of the noise": less_noise(0.85),
+    "no clipping": other_norm(math.inf),
+    "twice the clip norm": other_norm(2.0),
+    "a repeated key": repeated_key,
+}

@@ -8,6 +8,7 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp.auditing import claims
 from episodic_dp.config import RunConfig
+from tests.auditing import planted
 
 SMALL = dict(
     plan=dict(stages=("Poisson(0.05)", "FixedSize(1)", "FixedSize(2)")),
@@ -70,6 +71,14 @@ def test_a_claim_that_is_too_small_ends_with_status_1(
   # The result is written all the same.
   assert not json.loads((tmp_path / "audit.json").read_text())["holds"]
   assert (tmp_path / "audit.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_half_the_noise_ends_with_status_1(attack, monkeypatch):
+  planted.MISTAKES["half the noise"](monkeypatch)
+  done = attack()
+  assert done.returncode == 1
+  assert "independence of the steps is not as claimed" in done.stderr
 
 
 @pytest.mark.parametrize(
