@@ -85,6 +85,7 @@ class Query:
     epsilon: at least 0, to compute delta, or None.
     error: error of the sampler, all steps together.
     directions: those to compute; one is enough if both are equal.
+    one_of_many: whether queries of other deltas follow; see `base.Shared`.
   """
 
   accountant: base.Accountant
@@ -92,6 +93,7 @@ class Query:
   epsilon: float | None
   error: sampler_error.SamplerError
   directions: tuple[amplification.Direction, ...] = amplification.DIRECTIONS
+  one_of_many: bool = False
 
   @property
   def nothing(self) -> dict[str, float]:
@@ -111,6 +113,17 @@ def cost(query: Query, ways: sensitivity.Ways) -> Found:
     by loss distributions.
   """
   return _of_one(query, ways) if ways.group == 1 else _of_chain(query, ways)
+
+
+def values(
+    accountant: base.Accountant,
+    ways: sensitivity.Ways,
+    delta: float | None,
+    epsilon: float | None,
+) -> dict[str, float]:
+  """Compute one of many points of a run's privacy curve, by direction."""
+  query = Query(accountant, delta, epsilon, ways.error, one_of_many=True)
+  return cost(query, ways)[0]
 
 
 def _of_one(query: Query, ways: sensitivity.Ways) -> Found:
@@ -171,6 +184,9 @@ def _values(query: Query, run: Phases, unmatched: float) -> dict[str, float]:
   Values below the largest one so far are not distinguished.
   """
   error = dataclasses.replace(query.error, unmatched=unmatched)
+  accountant = query.accountant
+  if query.one_of_many:
+    accountant = base.Shared(accountant)
   values = query.both(0.0)
   for direction in query.directions:
     value = 0.0
@@ -178,11 +194,11 @@ def _values(query: Query, run: Phases, unmatched: float) -> dict[str, float]:
       enough = (1 - 1e-6) * value
       value = max(
           value,
-          query.accountant.epsilon(
+          accountant.epsilon(
               part, direction, query.delta, error, enough
           )
           if query.delta is not None
-          else query.accountant.delta(
+          else accountant.delta(
               part, direction, float(query.epsilon or 0), error, enough
           ),
       )

@@ -1,6 +1,7 @@
 """Guarantees of a release and its steps."""
 
 from collections.abc import Callable, Iterable, Sequence
+import functools
 import math
 from typing import Any
 
@@ -262,6 +263,7 @@ def compose_guarantee(
       inclusion_rate=inclusion,
       caveat=" ".join(dict.fromkeys(filter(None, caveats))),
       assumptions=tuple(dict.fromkeys(assumed)),
+      costs=functools.partial(composition.values, chosen, ways),
   )
 
 

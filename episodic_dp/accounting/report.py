@@ -8,6 +8,7 @@ from typing import Any, get_args, Literal
 from episodic_dp import _validate
 from episodic_dp import plain
 from episodic_dp import plan as plan_lib
+from episodic_dp.accounting import tradeoff
 
 Relation = Literal["add-or-remove", "replace-one"]
 RELATIONS: tuple[Relation, ...] = get_args(Relation)
@@ -43,6 +44,7 @@ class Guarantee:
     inclusion_rate: eta, the largest probability that a step samples one unit.
     epsilons: epsilon of each direction, at delta.
     caveat: a limit of the guarantee, to be shown wherever it is printed, or "".
+    costs: the privacy curve of the runs, for `attack`.
   """
 
   epsilon: float
@@ -56,6 +58,9 @@ class Guarantee:
   inclusion_rate: float
   epsilons: dict[str, float]
   caveat: str = ""
+  costs: tradeoff.Costs | None = dataclasses.field(
+      default=None, compare=False, metadata={"plain": False}
+  )
 
   def of_run(
       self, *, seeded: bool = False, started: bool = False
@@ -71,6 +76,47 @@ class Guarantee:
         self,
         caveat=" ".join(filter(None, (*said, self.caveat))),
         assumptions=(*said, *self.assumptions),
+    )
+
+  def attack(self, false_positive_rate: float = 0.01) -> tradeoff.Attack:
+    """Compute what an attacker gains at most, from the same privacy curve.
+
+    Both numbers are upper bounds, as epsilon is; see `accounting.tradeoff`.
+
+    Args:
+      false_positive_rate: in (0, 1).
+
+    Raises:
+      PlanError: the rate is out of range, or the guarantee was not computed by
+        the accountant.
+
+    Examples:
+      >>> from episodic_dp import accounting, plan
+      >>> r = plan.Release(
+      ...     plan.Hierarchy.regular((1000,), levels=("user",)),
+      ...     plan.SamplingPlan((plan.Poisson(0.05),)),
+      ...     plan.Mechanism(clip_unit="user", noise_multiplier=2.0),
+      ... )
+      >>> g = accounting.guarantee(r, steps=100, delta=1e-5, level="user")
+      >>> f"{g.attack(false_positive_rate=0.01).true_positive_rate:.3f}"
+      '0.02'
+    """
+    if self.costs is None:
+      raise plan_lib.PlanError(
+          "this guarantee has no privacy curve: compute it by"
+          " accounting.guarantee"
+      )
+    rate, mu, uncovered = tradeoff.attack(
+        self.costs, self.delta, false_positive_rate
+    )
+    return tradeoff.Attack(
+        false_positive_rate=false_positive_rate,
+        true_positive_rate=rate,
+        gaussian_mu=mu,
+        gaussian_delta=uncovered,
+        neighbours=self.neighbours,
+        caveat=self.caveat,
+        assumptions=self.assumptions,
     )
 
   def as_dict(self) -> dict[str, Any]:

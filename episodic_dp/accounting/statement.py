@@ -35,6 +35,10 @@ SCHEMA = 3
 _BELOW, _ROUNDING = 1e-9, 1e-6
 # Far above a run of a million people; each entry takes up to a second.
 _MOST_BYTES, _MOST_ENTRIES = 2**26, 1000
+# Fields of a level that are upper bounds.
+_BOUNDS = (
+    ("epsilon",), ("epsilons",), ("true_positive_rate",), ("gaussian_mu",)
+)
 _REMEDY = "write the statement again with the run or with episodic-dp account"
 
 
@@ -55,6 +59,7 @@ class _Statement:
   guarantees: Mapping[str, Any]
   no_guarantee: Mapping[str, str]
   start: str | None
+  attacks: Mapping[str, Any] | None
 
 
 def run_statement(
@@ -67,6 +72,7 @@ def run_statement(
     planned_steps: int | None = None,
     lineage: Sequence[str] = (),
     start: str | None = None,
+    attacks: bool = False,
 ) -> dict[str, Any]:
   """Return the statement of a ledger as plain data for JSON.
 
@@ -81,6 +87,7 @@ def run_statement(
     lineage: a random number for each process that took steps, in order.
     start: digest of the initial weights if they are not random ("" if it is
       unknown); every level's caveat says so.
+    attacks: whether to add `attacks`, level -> `Guarantee.attack().as_dict()`.
 
   Returns:
     `guarantees`, level -> `Guarantee.as_dict()`, and `no_guarantee`, level ->
@@ -105,7 +112,7 @@ def run_statement(
     ).of_run(seeded=fixed_seed, started=start is not None)
 
   found, refused = by_level(guarantee_of, ledger.levels)
-  return {
+  result = {
       "schema": SCHEMA,
       "library": f"episodic_dp {_version.__version__}",
       "delta": float(delta),
@@ -120,6 +127,11 @@ def run_statement(
       "guarantees": {level: g.as_dict() for level, g in found.items()},
       "no_guarantee": {level: str(e) for level, e in refused.items()},
   }
+  if attacks:
+    result["attacks"] = {
+        level: g.attack().as_dict() for level, g in found.items()
+    }
+  return result
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -171,7 +183,8 @@ class Verification:
       own = [
           d.false
           for d in self.differences
-          if d.where[:2] == ("guarantees", level)
+          if d.where[0] in ("guarantees", "attacks")
+          and d.where[1:2] == (level,)
       ]
       verdict = "FALSE" if any(own) else "differs" if own else "holds"
       result.append((
@@ -242,7 +255,9 @@ def verify(data: Any) -> Verification:
         f" reads {SCHEMA}: verify it with the version that wrote it"
         f" ({shown(data.get('library'))})"
     )
-  said = plain.from_plain(_Statement, data, name="statement")
+  said = plain.from_plain(
+      _Statement, {"attacks": None, **data}, name="statement"
+  )
   if plain.is_list(said.entries) and len(said.entries) > _MOST_ENTRIES:
     raise plan_lib.PlanError(
         f"the statement has {len(said.entries)} entries, more than the"
@@ -257,6 +272,7 @@ def verify(data: Any) -> Verification:
       planned_steps=said.planned_steps,
       lineage=said.lineage,
       start=said.start,
+      attacks=said.attacks is not None,
   )
   fresh = loads(json.dumps(fresh, allow_nan=False).encode())
   return Verification(
@@ -340,23 +356,21 @@ def _differences(
     stated: Mapping[str, Any], fresh: Mapping[str, Any]
 ) -> Iterator[Difference]:
   """Yield the single values on which two statements differ."""
-  parts = ("steps", "guarantees", "no_guarantee")
+  parts = ("steps", "guarantees", "no_guarantee", "attacks")
   first, second = (
-      _leaves({name: data[name] for name in parts}, ())
+      _leaves({name: data[name] for name in parts if name in data}, ())
       for data in (stated, fresh)
   )
   for where in {**second, **first}:
     a, b = first.get(where), second.get(where)
-    is_epsilon = where[0] == "guarantees" and where[2:3] in (
-        ("epsilon",), ("epsilons",)
-    )
+    is_bound = where[2:3] in _BOUNDS
     x, y = _number(a), _number(b)
     # No finite epsilon is proved where there is none.
     least = math.inf if y is None else y
-    false = is_epsilon and x is not None and x < least * (1 - _BELOW)
+    false = is_bound and x is not None and x < least * (1 - _BELOW)
     same = type(a) is type(b) and a == b
     if x is not None and y is not None:
-      allowed = _ROUNDING if is_epsilon else _BELOW
+      allowed = _ROUNDING if is_bound else _BELOW
       same = math.isclose(x, y, rel_tol=allowed)
     # Rounding may change which of two directions is the larger.
     if where[2:] == ("direction",):

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 import math
 from typing import Any
 
+import numpy as np
+
 from episodic_dp import _validate
 from episodic_dp import accounting
 from episodic_dp import plain
@@ -24,8 +26,12 @@ _COLUMNS = (
 )
 
 
-def account(config: RunConfig) -> dict[str, Any]:
+def account(config: RunConfig, *, attacks: bool = False) -> dict[str, Any]:
   """Compute the guarantees of every level, as plain data.
+
+  Args:
+    config: the config.
+    attacks: whether to compute what an attacker gains too.
 
   Returns:
     The privacy statement of a run of `config.steps`
@@ -43,6 +49,7 @@ def account(config: RunConfig) -> dict[str, Any]:
       delta=config.delta,
       fixed_seed=config.private_seed is not None,
       start=config.model.start and (config.model.start_digest or ""),
+      attacks=attacks,
   )
 
 
@@ -110,7 +117,7 @@ def _assumed_lines(guarantees: Mapping[str, Any]) -> list[str]:
 
 
 def curve(config: RunConfig, result: Mapping[str, Any]) -> dict[str, Any]:
-  """Compute epsilon over delta, for every level with a guarantee.
+  """Compute epsilon over delta, and what an attacker gains, for every level.
 
   Args:
     config: the config of `account`.
@@ -118,44 +125,60 @@ def curve(config: RunConfig, result: Mapping[str, Any]) -> dict[str, Any]:
 
   Returns:
     "steps", "noise_multiplier", "clip_unit", "delta" (of the config), "deltas"
-    and "epsilons": level -> a list. An infinite epsilon is the string "inf".
+    and "epsilons": level -> a list; "false_positive_rates" and
+    "true_positive_rates": level -> a list. An infinite epsilon is the string
+    "inf".
   """
   mechanism = config.release.mechanism
   deltas = sorted({result["delta"], *(10.0**-k for k in range(1, 13))})
 
-  def epsilon(level: str, delta: float) -> float | str:
-    found = accounting.guarantee(
+  def guarantee(level: str, delta: float) -> accounting.Guarantee:
+    return accounting.guarantee(
         config.release, steps=config.steps, delta=delta, level=level
     )
-    return plain.to_plain(found.epsilon)
 
+  rates = np.geomspace(0.01, 1, 9)[:-1].tolist()
+  epsilons, gains = {}, {}
+  for level in result["guarantees"]:
+    found = [guarantee(level, delta).epsilon for delta in deltas]
+    epsilons[level] = plain.to_plain(found)
+    own = guarantee(level, result["delta"])
+    gains[level] = [own.attack(rate).true_positive_rate for rate in rates]
   return {
       "steps": config.steps,
       "noise_multiplier": mechanism.noise_multiplier,
       "clip_unit": mechanism.clip_unit,
       "delta": result["delta"],
       "deltas": deltas,
-      "epsilons": {
-          level: [epsilon(level, delta) for delta in deltas]
-          for level in result["guarantees"]
-      },
+      "epsilons": epsilons,
+      "false_positive_rates": rates,
+      "true_positive_rates": gains,
   }
 
 
 @plotting.styled
 def draw_curve(data: Mapping[str, Any]) -> plotting.Figure:
-  """Plot epsilon over delta, marking the config's own delta."""
-  figure = plotting.figure(4.6)
-  axes = figure.subplots()
+  """Plot epsilon over delta, and true-positive over false-positive rates."""
+  figure = plotting.figure(4.6, width=plotting.WIDE)
+  figure.suptitle(
+      f"z = {data['noise_multiplier']:g} per {data['clip_unit']},"
+      f" {data['steps']} steps"
+  )
+  axes, gains = figure.subplots(1, 2)
+  rates = data["false_positive_rates"]
   for number, (level, epsilons) in enumerate(data["epsilons"].items()):
     look = plotting.series(number)
     values = [math.nan if y == "inf" else y for y in epsilons]
     axes.plot(data["deltas"], values, label=level, **look)
+    gains.plot(
+        rates, data["true_positive_rates"][level], label=level, **look
+    )
   axes.axvline(data["delta"], **plotting.REFERENCE)
-  axes.set(
-      xscale="log", xlabel="δ", ylabel="ε",
-      title=f"z = {data['noise_multiplier']:g} per {data['clip_unit']},"
-      f" {data['steps']} steps",
+  gains.plot(rates, rates, **plotting.REFERENCE)
+  axes.set(xscale="log", xlabel="δ", ylabel="ε")
+  gains.set(
+      xscale="log", yscale="log", xlabel="false-positive rate of any attacker",
+      ylabel="true-positive rate, at most",
   )
   axes.legend()
   return figure

@@ -327,3 +327,31 @@ class Accountant(abc.ABC):
         charge_sampler_error(curve, error).delta(epsilon),
         sampled(phases) + 2 * error.variation,
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class Shared(Accountant):
+  """Computes one curve for all deltas between two powers of 100.
+
+  Attributes:
+    accountant: computes the curve, precisely near the smaller power.
+  """
+
+  accountant: Accountant
+  name = "shared"
+
+  def curve(
+      self,
+      phases: Phases,
+      direction: Direction,
+      *,
+      delta: float | None = None,
+      epsilon: float | None = None,
+      enough: float = 0.0,
+  ) -> Curve:
+    """See `Accountant`."""
+    if delta is not None:
+      delta, enough = 100.0 ** math.floor(math.log(delta, 100)), 0.0
+    return self.accountant.curve(
+        phases, direction, delta=delta, epsilon=epsilon, enough=enough
+    )
