@@ -8,8 +8,10 @@ The accountant bounds epsilon from above; an attack bounds it from below.
 Thousands of small runs use the sampling plan, clipping and noise of the config.
 Half of them have one worst-case record, and half do not. An attacker who knows
 everything else guesses for each run whether it has the record. A measured
-epsilon above the claimed one refutes the claim, and the exit status is 1. A
-measured epsilon far below it may also mean that something hides a leak.
+epsilon above the claimed one refutes the claim, and the exit status is 1. So
+does noise that is not the claimed one or recurs from step to step, as a test of
+the sums of all runs finds, which is wrong once in a million audits at most. A
+measured epsilon far below the claim may also mean that something hides a leak.
 
 The runs have fewer participants than the config if the rates, the distances and
 so the claim stay the same. Delta is 0.01 instead of the config's, because N

@@ -76,6 +76,7 @@ def gain(epsilons, remove, add, rate):
   )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p, z, steps", [(0.01, 1.0, 1000), (0.1, 0.8, 20)])
 def test_sampled_steps_agree_with_dp_accounting(p, z, steps):
   delta = 1e-6
@@ -98,6 +99,7 @@ def test_sampled_steps_agree_with_dp_accounting(p, z, steps):
     assert 0.99 * found < below * (1 + 1e-6) <= found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options, stage",
     [
