@@ -7,6 +7,7 @@ line for each page. No number is written by hand: each is computed from the
 JSON, or by the accountant.
 """
 
+import collections
 from collections.abc import Mapping
 import json
 import os
@@ -102,7 +103,7 @@ def page(target: Any, stored: Mapping[str, Any]) -> str:
 
 
 _TOGETHER = (
-    "**Measured on whole batches with 2.0**: the accuracies below are of all"
+    "**Measured on whole batches, before 2.1**: the accuracies below are of all"
     " query images of a task in one call, normalised by their own statistics."
     " One image a call has less"
     " ([how much](../../docs/decisions/prediction.md))."
@@ -112,7 +113,7 @@ _TOGETHER = (
 def _together(runs: Any) -> bool:
   """Return whether an accuracy is of networks with statistics of a batch.
 
-  Outcomes of 2.0 do not say how the queries came: they came together.
+  Outcomes before 2.1 do not say how the queries came: they came together.
   """
   return isinstance(runs, dict) and any(
       isinstance(outcome.get("accuracy"), dict)
@@ -144,10 +145,18 @@ def _how(stored: Mapping[str, Any]) -> str:
   if "device" in stored:
     lines.append(f"on {stored['device']}")
   if runs:
-    keys = {
-        o["labels"][name]
-        for o in runs.values() for name in _KEYS if name in o["labels"]
-    }
+    keys, versions = set(), collections.Counter()
+    for outcome in runs.values():
+      versions[outcome.get("version", "unknown")] += 1
+      keys |= {outcome["labels"].get(name) for name in _KEYS}
+    keys.discard(None)
+    lines.append(
+        ", ".join(
+            f"version {name} ({n} of {len(runs)} runs)"
+            for name, n in versions.items()
+        )
+        + "; the stored configuration of a run has the form of its version"
+    )
     lines.append(
         f"{len(runs)} runs, at most {max(len(keys), 1)} key(s) a setting"
     )
@@ -193,7 +202,7 @@ _LEARNERS = {
 _HEADER = (
     "task", "published, not private", "published, private",
     "its ε: claimed, true", "ours, private", "its true ε",
-    "ours, not private", "untrained",
+    "ours, not private", "untrained", "version",
 )
 _TEXT = """\
 # Results
@@ -216,7 +225,9 @@ sampler that ran: a random subset of fixed size a step in the paper's Algorithm
 published settings would spend {omniglot} (Omniglot) and {mini_imagenet}
 (mini-ImageNet). Widths, queries, tasks and steps differ from the published
 ones; the page of a row describes them, and how they were chosen. *Untrained* is
-our network before its first step.
+our network before its first step. *Version* is that of the library that trained
+the network; a commit follows where the row was made while 2.0.0 was written,
+and its configuration is not of 2.0.0's form.
 
 ## All pages
 
@@ -243,7 +254,7 @@ def first_page(
   private.sort(key=lambda r: r["accuracy"] - table[cell(r)][1])
   lines = [_line(row, rows) for row in private]
   lines += [
-      [published.task(*missing), *["-"] * 7]
+      [published.task(*missing), *["-"] * (len(_HEADER) - 1)]
       for missing in sorted(set(table) - {cell(r) for r in private})
   ]
   together = any(row.get("queries") != runs_lib.ALONE for row in private)
@@ -287,4 +298,5 @@ def _line(row: Mapping[str, Any], rows: list[dict[str, Any]]) -> list[str]:
       else "no guarantee",
       *(others or ["-"]),
       f"{row['untrained']:.1f}" if row.get("untrained") is not None else "-",
+      row.get("version", "-"),
   ]

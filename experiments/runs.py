@@ -200,7 +200,7 @@ def finish(
     "ensemble"}, each with its score on every task (`evaluation.decode_scores`),
     for further shots the same in "tests": {shot: ...},
     "epsilon": level -> {"epsilon", "delta", "neighbours", "accountant"},
-    "code", "queries" (`ALONE`), and the fields of `provenance`. With
+    "code", "version", "queries" (`ALONE`), and the fields of `provenance`. With
     `Run.together` "accuracy_transductive" and "tests_transductive" have the
     scores of the last checkpoint by all queries of a task together.
 
@@ -258,6 +258,7 @@ def record(
   """Write the outcome of a finished run, and return it."""
   outcome = {
       "code": [code()],
+      "version": _version.__version__,
       "device": device(),
       "queries": ALONE,
       **entry,

@@ -66,14 +66,24 @@ def group(outcomes: Outcomes, *without: str) -> list[list[Outcome]]:
 
 
 def table(columns: Mapping[str, Cell], groups: Iterable[Same]) -> Table:
-  """Return a row for each group of runs.
+  """Return a row for each group of runs, with its version if these differ.
 
   Args:
     columns: header -> the cell of a group.
     groups: runs of one setting each, as `group` returns them.
   """
-  rows = [[cell(same) for cell in columns.values()] for same in groups]
+  groups = [*groups]
+  if len({*map(version, groups)}) > 1:
+    columns = {**columns, "version": version}
+  rows = []
+  for same in groups:
+    rows.append([cell(same) for cell in columns.values()])
   return list(columns), rows
+
+
+def version(same: Same) -> str:
+  """Return the versions of the library that made the runs."""
+  return ", ".join(sorted({o.get("version", "-") for o in same}))
 
 
 def tabled(

@@ -236,6 +236,7 @@ def _row(same: panels.Same) -> dict[str, Any]:
       "delta": spent.get("delta"),
       "tasks": tasks(same),
       "keys": len(same),
+      "version": panels.version(same),
       "queries": same[0].get("queries"),
       "published": _published(labels),
       **{

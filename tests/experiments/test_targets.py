@@ -11,6 +11,7 @@ from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp import training
 from episodic_dp.config import presets
+from episodic_dp.config import pvi
 from episodic_dp.config import RunConfig
 from episodic_dp.learners import LEARNERS
 from experiments import published
@@ -303,10 +304,40 @@ def test_the_committed_pages_are_those_that_write_makes():
   assert all((results_pages.FOLDER / link).exists() for link in links)
 
 
+# Versions whose stored configurations this one reads.
+_READ = ("2.0.0", "2.1.0")
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_a_stored_configuration_is_read_or_its_page_names_its_version(name):
+  runs = STORED[name].get("runs")
+  if not isinstance(runs, dict):
+    return
+  page = (results_pages.FOLDER / f"{name}.md").read_text(encoding="utf-8")
+  parse = pvi.parse if name == "pvi_adult" else RunConfig.parse
+  for run, outcome in runs.items():
+    assert f"version {outcome['version']} (" in page, run
+    if outcome.get("config") is None:
+      continue
+    if outcome["version"] in _READ:
+      assert parse(outcome["config"]).seed == outcome["config"]["seed"]
+    else:
+      with pytest.raises(plan.PlanError, match="expected one of the fields"):
+        parse(outcome["config"])
+
+
+def test_a_table_of_several_versions_names_that_of_each_row():
+  rows = rows_of("table3", STORED["table3"]["runs"])
+  by_version = {row["version"] for row in rows}
+  assert "2.0.0" in by_version and len(by_version) > 1
+  text = (results_pages.FOLDER / "README.md").read_text(encoding="utf-8")
+  assert all(f"| {version} |" in text for version in by_version)
+
+
 def _row(data, accuracy, **fields):
   return dict(
       data=data, way=5, shot=1, private=True, learner="protonet", keys=3,
-      epsilon=0.49, accuracy=accuracy,
+      epsilon=0.49, accuracy=accuracy, version="2.0.0",
   ) | fields
 
 
