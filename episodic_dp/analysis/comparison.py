@@ -89,21 +89,22 @@ def find(paths: Iterable[str | os.PathLike]) -> list[pathlib.Path]:
   for path in map(files.path_of, paths):
     # "key=10" comes after "key=9".
     below = sorted(path.glob("*/"), key=lambda c: (len(c.name), c.name))
-    # A run that has just begun may have written its lock alone.
-    inside = [
-        folder
-        for folder in (path, *below)
-        if any((folder / x).exists() for x in (workdir_lib.CONFIG, ".lock"))
-    ]
+    inside = [*filter(_is_workdir, (path, *below))]
     if not inside:
-      missing = "cannot be read (No such file or directory)"
-      why = "holds no run" if path.exists() else missing
+      why = "holds no run"
+      if not path.exists():
+        why = "cannot be read (No such file or directory)"
       raise errors.RunError(
           f"{path} {why}: give the --workdir of a run, or a folder of such"
       )
     for folder in inside:
       found.setdefault(folder.resolve(), folder)
   return list(found.values())
+
+
+def _is_workdir(folder: pathlib.Path) -> bool:
+  # A run that has just begun may have written its lock alone.
+  return (folder / workdir_lib.CONFIG).exists() or (folder / ".lock").exists()
 
 
 def _read(folder: pathlib.Path) -> tuple[Run, dict[str, Any]]:
@@ -118,9 +119,12 @@ def _read(folder: pathlib.Path) -> tuple[Run, dict[str, Any]]:
   """
   lines = metrics.read(folder / metrics.FILE)
   begun = (folder / workdir_lib.CONFIG).exists()
-  config = workdir_lib.read_config(folder) if begun else {}
+  config, steps = {}, 0
+  if begun:
+    config = workdir_lib.read_config(folder)
+  if lines:
+    steps = lines[-1]["step"]
   stated = reporting.statement(folder) or {}
-  steps = lines[-1]["step"] if lines else 0
   try:
     planned = stated.get("planned_steps")
     if planned is None and begun:
@@ -148,7 +152,9 @@ def _scores(
     lines: Sequence[Mapping[str, Any]], file: pathlib.Path
 ) -> dict[str, dict[str, Any]]:
   """Return the last validation and the scores on test tasks."""
-  tested = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+  tested = {}
+  if file.exists():
+    tested = json.loads(file.read_text(encoding="utf-8"))
   found: dict[str, dict[str, Any]] = {}
   for kind in _KINDS:
     for last in metrics.validated(lines, kind)[-1:]:
@@ -166,29 +172,28 @@ def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
   """Yield the dotted names and values of nested objects."""
   if isinstance(value, dict) and value:
     for name, child in value.items():
-      yield from _flat(child, f"{prefix}.{name}" if prefix else name)
+      yield from _flat(child, f"{prefix}.{name}")
   else:
-    yield prefix, value
+    yield prefix.removeprefix("."), value
 
 
 def _mean(runs: Sequence[Run], label: str) -> Run:
   """Average finished runs of one setting."""
   first = runs[0]
+  name = f"mean of {len(runs)}"
+  if label:
+    name += f": {label}"
+  scores, stated = {}, {}
+  for score in first["scores"]:
+    if all(score in run["scores"] for run in runs):
+      scores[score] = _over_runs([run["scores"][score] for run in runs])
+  for level in first["stated"]:
+    stated[level] = max(
+        [run["stated"][level] for run in runs],
+        key=lambda one: float(one["epsilon"]),
+    )
   return first | {
-      "name": f"mean of {len(runs)}" + f": {label}" * bool(label),
-      "runs": len(runs),
-      "scores": {
-          name: _over_runs([run["scores"][name] for run in runs])
-          for name in first["scores"]
-          if all(name in run["scores"] for run in runs)
-      },
-      "stated": {
-          level: max(
-              (run["stated"][level] for run in runs),
-              key=lambda one: float(one["epsilon"]),
-          )
-          for level in first["stated"]
-      },
+      "name": name, "runs": len(runs), "scores": scores, "stated": stated
   }
 
 
@@ -204,20 +209,22 @@ def _label(
     setting: Mapping[str, Any], settings: Sequence[Mapping[str, Any]]
 ) -> str:
   """Name the fields in which the settings differ: "noise_multiplier=1"."""
-  return ", ".join(
-      f"{name.rpartition('.')[2]}={value}"
-      for name, value in setting.items()
-      if name not in ("data", "data.validation_digest") and any(
-          other.get(name, value) != value for other in settings
-      )
-  )
+  changed = []
+  for name, value in setting.items():
+    if name in ("data", "data.validation_digest"):
+      continue
+    if any(other.get(name, value) != value for other in settings):
+      changed.append(f"{name.rpartition('.')[2]}={value}")
+  return ", ".join(changed)
 
 
 def text(rows: Sequence[Run]) -> str:
   """Format the table of all runs and means."""
-  scores = [n for n in _SCORES if any(n in row["scores"] for row in rows)]
-  levels = [*dict.fromkeys(level for row in rows for level in row["stated"])]
-  body = []
+  measured, levels, body = {}, {}, []
+  for row in rows:
+    measured.update(row["scores"])
+    levels.update(row["stated"])
+  scores = {n: title for n, title in _SCORES.items() if n in measured}
   for row in rows:
     steps = str(row["steps"])
     if not row["finished"]:
@@ -228,8 +235,7 @@ def text(rows: Sequence[Run]) -> str:
         *(_score_cell(row, name) for name in scores),
         *(_epsilon_cell(row, level) for level in levels),
     ])
-  header = ["run", "steps", *(_SCORES[name] for name in scores)]
-  header += [f"ε {level}" for level in levels]
+  header = ["run", "steps", *scores.values(), *map("ε {}".format, levels)]
   return "\n".join([tables.text(header, body), "", _NOTES])
 
 
@@ -238,8 +244,9 @@ def _score_cell(row: Run, name: str) -> str:
   score = row["scores"].get(name)
   if score is None:
     return "-"
-  numbers = {key: score[key] for key in ("mean", "low", "high")}
-  shown = str(_KINDS[score["kind"]](**numbers, tasks=0))
+  shown = str(_KINDS[score["kind"]](
+      mean=score["mean"], low=score["low"], high=score["high"], tasks=0
+  ))
   if name != "ensemble" and score["step"] != row["steps"]:
     shown += f" (step {score['step']})"
   return shown
@@ -248,8 +255,10 @@ def _score_cell(row: Run, name: str) -> str:
 def _epsilon_cell(row: Run, level: str) -> str:
   """Format epsilon at delta, with its steps if the run has done others."""
   stated = row["stated"].get(level)
-  if stated is None or stated["epsilon"] == "inf":
-    return "none" if stated else "-"
+  if stated is None:
+    return "-"
+  if stated["epsilon"] == "inf":
+    return "none"
   shown = f"{report.rounded_up(stated['epsilon'])} at {stated['delta']:g}"
   if stated["steps"] != row["steps"]:
     shown += f" (of {stated['steps']} steps)"

@@ -57,14 +57,13 @@ def table(result: dict[str, Any]) -> str:
   """Format the result of `account` as a table, with its assumptions."""
   (entry,) = accounting.Ledger.from_dict(result).entries
   release = entry.release
-  rows = [
-      (
-          level, _text(g["epsilon"]), f"{g['delta']:g}", g["direction"],
-          f"{g['inclusion_rate']:.4g}", _distance(release, level),
-          g["neighbours"],
-      )
-      for level, g in result["guarantees"].items()
-  ]
+  rows = []
+  for level, g in result["guarantees"].items():
+    rows.append((
+        level, _text(g["epsilon"]), f"{g['delta']:g}", g["direction"],
+        f"{g['inclusion_rate']:.4g}", _distance(release, level),
+        g["neighbours"],
+    ))
   return "\n".join([
       f"{entry.steps} steps, one clipped gradient per"
       f" {release.mechanism.clip_unit}, noise multiplier"
@@ -108,12 +107,13 @@ def _refused_lines(refused: Mapping[str, str]) -> list[str]:
 
 def _assumed_lines(guarantees: Mapping[str, Any]) -> list[str]:
   """List the caveats and assumptions of all levels, each once."""
-  sentences = dict.fromkeys(
-      sentence
-      for g in guarantees.values()
-      for sentence in (*filter(None, [g["caveat"]]), *g["assumptions"])
-  )
-  return ["", "Assumed:", *(f"  - {sentence}" for sentence in sentences)]
+  lines = ["", "Assumed:"]
+  for g in guarantees.values():
+    for sentence in (g["caveat"], *g["assumptions"]):
+      line = f"  - {sentence}"
+      if sentence and line not in lines:
+        lines.append(line)
+  return lines
 
 
 def curve(config: RunConfig, result: Mapping[str, Any]) -> dict[str, Any]:
@@ -212,19 +212,17 @@ def account_runs(
   """
   statements = {path: _read(path) for path in paths}
   combined = ledger_lib.compose(statements, same_levels=same_levels)
-  asked = _delta(statements) if delta is None else delta
+  if delta is None:
+    delta = _delta(statements)
   levels = combined.levels
-  options: dict[str, Any] = dict(delta=asked, group=group)
-  found, refused = _by_level(combined, levels, **options)
+  found, refused = _by_level(combined, levels, delta=delta, group=group)
+  parts = {}
+  for name, part in combined.parts.items():
+    of_part, _ = _by_level(part, levels, delta=delta, group=group)
+    parts[name] = {level: g["epsilon"] for level, g in of_part.items()}
   return {
-      "delta": asked,
-      "parts": {
-          name: {
-              level: g["epsilon"]
-              for level, g in _by_level(part, levels, **options)[0].items()
-          }
-          for name, part in combined.parts.items()
-      },
+      "delta": delta,
+      "parts": parts,
       "guarantees": found,
       "no_guarantee": refused,
       "ledger": combined.ledger.as_dict(),
@@ -276,10 +274,9 @@ def _by_level(
 def runs_table(result: Mapping[str, Any]) -> str:
   """Format the result of `account_runs`."""
   found, refused = result["guarantees"], result["no_guarantee"]
-  rows = [
-      (name, *(_text(epsilons.get(level)) for level in found))
-      for name, epsilons in result["parts"].items()
-  ]
+  rows = []
+  for name, epsilons in result["parts"].items():
+    rows.append((name, *map(_text, map(epsilons.get, found))))
   rows.append(("together", *(_text(g["epsilon"]) for g in found.values())))
   return "\n".join([
       tables.text(("epsilon", *found), rows),
@@ -299,15 +296,16 @@ def group_table(
 
 
 def _level_lines(found: Mapping[str, Any], refused: Mapping[str, str]) -> str:
-  return "\n".join([
-      *(
-          f"{level}: epsilon {_text(g['epsilon'])} at delta {g['delta']:g}"
-          f" ({g['neighbours']})"
-          for level, g in found.items()
-      ),
-      *_refused_lines(refused),
-  ])
+  lines = []
+  for level, g in found.items():
+    lines.append(
+        f"{level}: epsilon {_text(g['epsilon'])} at delta {g['delta']:g}"
+        f" ({g['neighbours']})"
+    )
+  return "\n".join(lines + _refused_lines(refused))
 
 
 def _text(epsilon: float | str | None) -> str:
-  return "-" if epsilon is None else report.rounded_up(float(epsilon))
+  if epsilon is None:
+    return "-"
+  return report.rounded_up(float(epsilon))

@@ -47,10 +47,11 @@ def public_tasks(
   if validation.targets or len(validation.image_shape) != 3:
     return None
   classes = episode.classes
+  if classes not in validation.hierarchy.levels:
+    classes = None
   return training.sample_tasks(
       validation, way=episode.way, shot=episode.shot, query=episode.query,
-      classes=classes if classes in validation.hierarchy.levels else None,
-      count=TASKS, seed=0,
+      classes=classes, count=TASKS, seed=0,
   )
 
 
@@ -67,17 +68,15 @@ def draw(
     guarantees: level -> {"epsilon"}, from `costs.account`.
     tasks: `TASKS` public ones, or None.
   """
+  lines = stages.stage_lines(release.hierarchy, release.plan)
+  for i, level in enumerate(release.levels):
+    shown = "no guarantee"
+    if level in guarantees:
+      epsilon = report.rounded_up(float(guarantees[level]["epsilon"]))
+      shown = f"ε = {epsilon}"
+    lines[i] += f", {shown}"
   figure = plotting.figure(1.5 if tasks is None else 6.5)
-  shown = {
-      level: f"ε = {report.rounded_up(float(g['epsilon']))}"
-      for level, g in guarantees.items()
-  }
-  figure.suptitle("\n".join(
-      f"{line}, {shown.get(level, 'no guarantee')}"
-      for level, line in zip(
-          release.levels, stages.stage_lines(release.hierarchy, release.plan)
-      )
-  ))
+  figure.suptitle("\n".join(lines))
   if tasks is not None:
     for i, axes in enumerate(figure.subplots(2, TASKS // 2).flat):
       axes.imshow(sheet(tasks, i), interpolation="nearest")

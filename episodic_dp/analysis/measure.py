@@ -71,12 +71,14 @@ def measure(
     shape = splits.test.image_shape
     learner, tested = build.make_learners(config, shape, splits.validation)
     untrained = learner.init(jax.random.key(config.seed))
-    chosen = config.evaluation
+    chosen, size = config.evaluation, config.task
+    if shot is not None:
+      size = size | {"shot": shot}
     tasks = training.sample_tasks(
         splits.test,
         count=chosen.test_tasks,
         seed=chosen.seed + 1,
-        **config.task | ({} if shot is None else {"shot": shot}),
+        **size,
     )
     evaluator = evaluator or training.Evaluator(tested)
 
@@ -105,15 +107,14 @@ def measure(
     results = {"random": _without_start(config, splits, tasks)} | results
   if shot is not None:
     return results
+  written = {}
+  for name, value in results.items():
+    score = value["score"]
+    written[name] = {
+        score.name: dataclasses.asdict(score), "steps": value["steps"]
+    }
   files.write_json(
-      workdir_lib.folder_of(workdir) / reporting.EVALUATION,
-      {
-          name: {
-              value["score"].name: dataclasses.asdict(value["score"]),
-              "steps": value["steps"],
-          }
-          for name, value in results.items()
-      },
+      workdir_lib.folder_of(workdir) / reporting.EVALUATION, written
   )
   return results
 
@@ -137,13 +138,8 @@ def table(results: dict[str, Any]) -> str:
   if "random" in results:
     names["untrained"] = "public start"
   kind = reporting.words(results["single"]["score"].name)
-  return tables.text(
-      ("model", f"test {kind}", "tasks", "steps"),
-      [
-          (
-              names[name], found["score"], found["score"].tasks,
-              " ".join(map(str, found["steps"])),
-          )
-          for name, found in results.items()
-      ],
-  )
+  rows = []
+  for name, result in results.items():
+    score, steps = result["score"], " ".join(map(str, result["steps"]))
+    rows.append((names[name], score, score.tasks, steps))
+  return tables.text(("model", f"test {kind}", "tasks", "steps"), rows)

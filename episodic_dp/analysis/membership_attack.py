@@ -37,6 +37,7 @@ from episodic_dp.accounting import report
 from episodic_dp.analysis import comparison
 from episodic_dp.config import build
 from episodic_dp.config import RunConfig
+from episodic_dp.models.model import Params
 from episodic_dp.output import files
 from episodic_dp.output import phases
 from episodic_dp.output import plotting
@@ -52,7 +53,7 @@ _CURVE_POINTS = 200  # Most points of a curve in the results.
 
 def find(folders: Sequence[str | os.PathLike]) -> dict[str, pathlib.Path]:
   """Return name -> folder of the runs in the folders, or in subfolders."""
-  paths = [path.absolute() for path in comparison.find(folders)]
+  paths = [*map(pathlib.Path.absolute, comparison.find(folders))]
   names = [path.name for path in paths]
   if len(set(names)) < len(names):
     names = [f"{path.parent.name}/{path.name}" for path in paths]
@@ -87,12 +88,10 @@ def attack(
   Raises:
     PlanError, RunError, ValueError: one sentence.
   """
-  configs = {
-      name: with_held_out(
-          RunConfig.read(path, data_dir=data_dir), participants
-      )
-      for name, path in runs.items()
-  }
+  configs = {}
+  for name, path in runs.items():
+    config = RunConfig.read(path, data_dir=data_dir)
+    configs[name] = with_held_out(config, participants)
   for config in configs.values():
     check(config)
   results = []
@@ -111,13 +110,14 @@ def attack(
       like = learner.init(jax.random.key(config.seed))
       params, _ = checkpoints.restore(step, like)
       evaluator = training.Evaluator(learner)
-      members, others = (
-          _scores(evaluator, params, *draw_tasks(
-              dataset, config, participants, tasks=tasks, seed=seed + part
-          ))
-          for part, dataset in enumerate((splits.train, splits.test))
-      )
-    results.append({
+      scores = []
+      for part, dataset in enumerate((splits.train, splits.test)):
+        drawn, owners = draw_tasks(
+            dataset, config, participants, tasks=tasks, seed=seed + part
+        )
+        scores.append(_scores(evaluator, params, drawn, owners))
+      members, others = scores
+    result = {
         "name": name,
         "steps": step,
         "noise_multiplier": release.mechanism.noise_multiplier,
@@ -128,10 +128,10 @@ def attack(
             "members": -float(members["examples"].mean()),
             "others": -float(others["examples"].mean()),
         },
-    } | {
-        what: summarize(members[what], others[what], guarantee)
-        for what in SIDES
-    })
+    }
+    for what in SIDES:
+      result[what] = summarize(members[what], others[what], guarantee)
+    results.append(result)
   return {
       "runs": results, "tasks": tasks, "at_most": participants, "seed": seed
   }
@@ -230,7 +230,7 @@ def query_losses(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 def _scores(
     evaluator: training.Evaluator,
-    params: Any,
+    params: Params,
     tasks: training.evaluation.Tasks,
     owners: np.ndarray,
 ) -> dict[str, np.ndarray]:
@@ -274,6 +274,9 @@ def summarize(
         {"at": rate, **at_rate(members, others, rate), "allowed": allowed}
     )
   counts = np.geomspace(1, others.size, _CURVE_POINTS).astype(int)
+  curve = []
+  for count in np.unique(counts).tolist():
+    curve.append(at_rate(members, others, count / others.size))
   auc, interval = area(members, others)
   return {
       "members": members.size,
@@ -281,10 +284,7 @@ def summarize(
       "auc": auc,
       "auc_interval": interval,
       "points": points,
-      "curve": [
-          at_rate(members, others, count / others.size)
-          for count in np.unique(counts).tolist()
-      ],
+      "curve": curve,
   }
 
 
@@ -304,7 +304,9 @@ def at_rate(
   """
   # Slightly above, since 0.29 * 100 is less than 29 in floating point.
   allowed = math.floor(rate * others.size * (1 + 1e-9))
-  threshold = others[-1 - allowed] if allowed < others.size else -math.inf
+  threshold = -math.inf
+  if allowed < others.size:
+    threshold = others[-1 - allowed]
   hits = int(np.sum(members > threshold))
   interval = stats.binomtest(hits, members.size).proportion_ci()
   return {
@@ -328,9 +330,10 @@ def area(
     # For each of ours, the share of theirs with a lower score.
     below = np.searchsorted(theirs, ours, "left")
     beaten = (below + np.searchsorted(theirs, ours, "right")) / 2 / theirs.size
-    # One score has no spread: its interval is unbounded.
-    spread = beaten.var(ddof=1) if ours.size > 1 else math.inf
-    variance += spread / ours.size
+    if ours.size > 1:
+      variance += beaten.var(ddof=1) / ours.size
+    else:
+      variance = math.inf  # One score has no spread: no bound is known.
   auc, half = float(beaten.mean()), 1.96 * math.sqrt(variance)
   return auc, [max(auc - half, 0.0), min(auc + half, 1.0)]
 
@@ -380,7 +383,7 @@ def table(results: Mapping[str, Any]) -> str:
           "{:.3f} ({:.3f} to {:.3f})".format(
               attacked["auc"], *attacked["auc_interval"]
           ),
-          *(_rate_cell(point) for point in attacked["points"]),
+          *map(_rate_cell, attacked["points"]),
       ])
   return tables.markdown(header, rows)
 
@@ -459,11 +462,14 @@ def _curve(
     look: Mapping[str, Any],
 ) -> None:
   """Plot a run's curve with its band, and the largest allowed rates."""
-  color, curve = look["color"], attacked["curve"]
-  rates = [point["fpr"] for point in curve]
-  low, high = zip(*(point["tpr_interval"] for point in curve))
+  color = look["color"]
+  curve = np.array([
+      (point["fpr"], point["tpr"], *point["tpr_interval"])
+      for point in attacked["curve"]
+  ])
+  rates, found, low, high = curve.T
   axes.plot(
-      rates, [point["tpr"] for point in curve], color=color, linestyle="-",
+      rates, found, color=color, linestyle="-",
       marker=look["marker"], markevery=0.12, drawstyle="steps-post",
       label=f"{run['name']}: area {attacked['auc']:.3f}",
   )

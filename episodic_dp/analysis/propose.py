@@ -57,6 +57,7 @@ from episodic_dp.accounting import report
 from episodic_dp.config import build
 from episodic_dp.config import RunConfig
 from episodic_dp.config import solving
+from episodic_dp.models.model import Params
 from episodic_dp.output import phases
 from episodic_dp.output import tables
 from episodic_dp.plan import stages
@@ -108,7 +109,9 @@ def shares(
 
 def clipped_sums(
     learner: learners.Learner, clip_norms: Sequence[float]
-) -> Callable[[training.evaluation.Tasks, Any], tuple[np.ndarray, np.ndarray]]:
+) -> Callable[
+    [training.evaluation.Tasks, Params], tuple[np.ndarray, np.ndarray]
+]:
   """Make a function that sums clipped gradients of tasks, compiled once.
 
   Returns:
@@ -184,8 +187,9 @@ def measure(
   """
   backends.use_all_cores()
   learner, _ = build.make_learners(config, public.image_shape, public)
-  times = _CLIP_TIMES if config.optimizer.name == "adam" else (1,)
-  clip_norms = [config.mechanism.clip_norm * scale for scale in times]
+  clip_norms = [config.mechanism.clip_norm]
+  if config.optimizer.name == "adam":
+    clip_norms = [clip_norms[0] * scale for scale in _CLIP_TIMES]
   # A learner's annealed numbers have their initial values.
   sums_of = clipped_sums(
       learner.at_step(jnp.zeros((), jnp.int32)), clip_norms
@@ -208,10 +212,10 @@ def measure(
     params = optax.apply_updates(params, updates)
   totals, squares = map(np.stack, zip(start, sums_of(tasks, params)))
   means, sizes = signals(totals, squares, _TASKS).tolist()
-  return [
-      ({"mechanism.clip_norm": norm}, (mean, size, flat.size))
-      for norm, mean, size in zip(clip_norms, means, sizes)
-  ]
+  options = []
+  for norm, mean, length in zip(clip_norms, means, sizes, strict=True):
+    options.append(({"mechanism.clip_norm": norm}, (mean, length, flat.size)))
+  return options
 
 
 # The candidates ---------------------------------------------------------------
@@ -360,9 +364,9 @@ def make_rows(
 
 def choose(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
   """Return the first row that is near the best."""
-  scores = [row["effective_steps"] for row in rows]
-  near = [s >= min(_CLOSE * max(scores), max(scores) - 1) for s in scores]
-  return rows[near.index(True)]
+  best = max(row["effective_steps"] for row in rows)
+  near = min(_CLOSE * best, best - 1)
+  return next(row for row in rows if row["effective_steps"] >= near)
 
 
 def limit(row: dict[str, Any]) -> str:
@@ -429,18 +433,18 @@ def propose(
   with phases.phase("taking gradients of public tasks"):
     options = measure(config, public)
     if more:
-      found = measure(config.with_changes(more), public)
-      options += [(more | changes, signal) for changes, signal in found]
+      for changes, signal in measure(config.with_changes(more), public):
+        options.append((more | changes, signal))
   with phases.phase("calibrating the noise"):
     rows = make_rows(
         config, options, epsilon=epsilon, level=level, neighbours=neighbours
     )
   chosen = choose(rows)
-  flags = [
-      f'--config.{name}="{value}"' if isinstance(value, tuple)
-      else f"--config.{name}={value}"
-      for name, value in chosen["changes"].items()
-  ]
+  flags = []
+  for name, value in chosen["changes"].items():
+    if isinstance(value, tuple):
+      value = f'"{value}"'
+    flags.append(f"--config.{name}={value}")
   return {
       "target_epsilon": epsilon,
       "delta": config.delta,
@@ -457,18 +461,20 @@ def propose(
 
 def table(result: dict[str, Any]) -> str:
   """Format the result of `propose` as a table, with its inputs."""
-  chosen = next(row for row in result["rows"] if row["chosen"])
-  rows = [
-      (
-          f"{row['tasks']:.4g}", row["steps"], row["queries"],
-          f"{row['clip_norm']:.4g}", f"{row['noise_multiplier']:.4g}",
-          report.rounded_up(row["epsilon"]), f"{100 * row['shares'][0]:.0f} %",
-          f"{row['effective_steps']:.1f}",
-          "as configured" * (row is result["rows"][0])
-          + " chosen" * row["chosen"],
-      )
-      for row in result["rows"]
-  ]
+  score, rows = 0.0, []
+  for row in result["rows"]:
+    note = ""
+    if row is result["rows"][0]:
+      note = "as configured"
+    if row["chosen"]:
+      note += " chosen"
+      score = row["effective_steps"]
+    rows.append((
+        f"{row['tasks']:.4g}", row["steps"], row["queries"],
+        f"{row['clip_norm']:.4g}", f"{row['noise_multiplier']:.4g}",
+        report.rounded_up(row["epsilon"]), f"{100 * row['shares'][0]:.0f} %",
+        f"{row['effective_steps']:.1f}", note,
+    ))
   lines = [
       f"Public tasks: {_TASKS} of the validation split, with gradients of"
       f" {result['parameters']} entries.",
@@ -485,7 +491,7 @@ def table(result: dict[str, Any]) -> str:
       " they compare plans of one learner.",
       f"What limits: {result['limit']}.",
   ]
-  if chosen["effective_steps"] < LEAST_SCORE:
+  if score < LEAST_SCORE:
     lines.append(
         f"Fewer than {LEAST_SCORE:g} effective steps teach little: take a"
         " larger epsilon, or more people and tasks."

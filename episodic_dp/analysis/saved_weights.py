@@ -2,7 +2,6 @@
 
 import math
 import os
-from typing import Any
 
 from absl import logging
 import jax
@@ -11,6 +10,7 @@ from episodic_dp import errors
 from episodic_dp import models
 from episodic_dp.config import build
 from episodic_dp.config import RunConfig
+from episodic_dp.models.model import Params
 from episodic_dp.output import files
 from episodic_dp.output import phases
 from episodic_dp.training import checkpoint
@@ -20,9 +20,11 @@ from episodic_dp.training import reporting
 _OTHERS = {"rates", "log_ridge", "log_scale"}
 
 
-def of_network(params: dict[str, Any]) -> dict[str, Any]:
+def of_network(params: Params) -> Params:
   """Return the network's parameters among those of a learner."""
-  return params["model"] if _OTHERS & set(params) else params
+  if _OTHERS & set(params):
+    return params["model"]
+  return params
 
 
 def save(
@@ -79,4 +81,6 @@ def save(
   params, _ = checkpoints.restore(last, learner.init(jax.random.key(0)))
   params = of_network(params)
   whole = learner.model.whole
-  models.write_weights(path, params if whole is None else whole(params))
+  if whole is not None:
+    params = whole(params)
+  models.write_weights(path, params)
