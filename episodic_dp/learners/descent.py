@@ -1,26 +1,28 @@
 """The inner loop: a few gradient steps on one set of examples."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 from jax import lax
 import jax.numpy as jnp
 
 from episodic_dp import backends
+from episodic_dp.models.model import Params
+from episodic_dp.sampling import episodes
 
-Params = Any
 # Maps the loss of an inner step, (params, examples, step) -> scalar, to its
 # gradient, (params, examples, step) -> like params.
 InnerGradient = Callable[
-    [Callable[[Params, Any, Any], jax.Array]], Callable[..., Params]
+    [Callable[[Params, episodes.Examples, jax.Array | int], jax.Array]],
+    Callable[..., Params],
 ]
 
 
 def descend(
     gradient: Callable[..., Params],
     params: Params,
-    examples: Any,
+    examples: episodes.Examples,
     *,
     steps: int,
     rate: float | Callable[[jax.Array | int], Params],
@@ -44,7 +46,7 @@ def descend(
     The parameters after the last step, and the values of `visit`, [steps].
   """
 
-  def take(params: Params, i: jax.Array) -> tuple[Params, Any]:
+  def take(params: Params, i: jax.Array) -> tuple[Params, jax.Array | None]:
     slope = gradient(params, examples, i)
     if order == "first":
       slope = lax.stop_gradient(slope)
@@ -52,7 +54,9 @@ def descend(
       params = jax.tree.map(lambda p, g, r: p - r * g, params, slope, rate(i))
     else:
       params = jax.tree.map(lambda p, g: p - rate * g, params, slope)
-    return params, None if visit is None else visit(params, i)
+    if visit is None:
+      return params, None
+    return params, visit(params, i)
 
   # A loop compiles its step once; a single step needs none.
   unroll = steps == 1 or not backends.choices().loops

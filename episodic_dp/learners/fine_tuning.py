@@ -1,7 +1,6 @@
 """Plain fine-tuning: the baseline for networks that were trained elsewhere."""
 
 import dataclasses
-from typing import Any
 
 import jax
 from jax import lax
@@ -11,6 +10,7 @@ import optax
 from episodic_dp.learners import descent
 from episodic_dp.learners import learner
 from episodic_dp.models import parts
+from episodic_dp.sampling import episodes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class FineTuning(learner.TaskLearner):
   def adapt(
       self,
       params: learner.Params,
-      support: Any,
+      support: episodes.Examples,
       *,
       inner_gradient: descent.InnerGradient = jax.grad,
   ) -> learner.Params:

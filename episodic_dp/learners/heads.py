@@ -6,7 +6,7 @@ one of its query set.
 
 import abc
 import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ import numpy as np
 from episodic_dp import _validate
 from episodic_dp.learners import descent
 from episodic_dp.learners import learner
+from episodic_dp.sampling import episodes
 
 
 class Adapted(NamedTuple):
@@ -27,7 +28,7 @@ class Adapted(NamedTuple):
       ridge regression: weights [d, way].
   """
 
-  params: Any
+  params: learner.Params
   head: jax.Array
 
 
@@ -55,7 +56,9 @@ class _ClosedForm(learner.TaskLearner):
 
   def network_params(self, params: learner.Params) -> learner.Params:
     """See `Learner`."""
-    return params.params if isinstance(params, Adapted) else params
+    if isinstance(params, Adapted):
+      return params.params
+    return params
 
   @abc.abstractmethod
   def _head(
@@ -87,8 +90,8 @@ class _ClosedForm(learner.TaskLearner):
 
   def adapt(
       self,
-      params: Any,
-      support: Any,
+      params: learner.Params,
+      support: episodes.Examples,
       *,
       inner_gradient: descent.InnerGradient = jax.grad,
   ) -> Adapted:
@@ -108,7 +111,9 @@ class _ClosedForm(learner.TaskLearner):
     embedded = self._embed(adapted.params, images)
     return self._scores(adapted.params, adapted.head, embedded)
 
-  def loss(self, params: learner.Params, episode: Any) -> jax.Array:
+  def loss(
+      self, params: learner.Params, episode: episodes.EpisodeBatch
+  ) -> jax.Array:
     """Compute the query loss, or with `rotate_support` its mean over turns."""
     if not self.rotate_support:
       return super().loss(params, episode)
@@ -230,7 +235,7 @@ class RidgeHead(_ClosedForm):
     _validate.positive("ridge", self.ridge)
     _validate.positive("scale", self.scale)
 
-  def init(self, key: jax.Array) -> Any:
+  def init(self, key: jax.Array) -> learner.Params:
     """Return the initial parameters, the ridge and the scale."""
     return {
         "model": self.model.init(key),

@@ -12,8 +12,9 @@ import optax
 
 from episodic_dp.learners import descent
 from episodic_dp.models import model as model_lib
+from episodic_dp.sampling import episodes
 
-Params = Any
+Params = model_lib.Params
 Order = Literal["first", "second"]
 TaskLoss = Callable[[jax.Array, jax.Array], jax.Array]  # (outputs, labels)
 
@@ -55,8 +56,8 @@ class Prepared(NamedTuple):
       `models.Model.seen`.
   """
 
-  adapted: Any
-  seen: Any
+  adapted: Params
+  seen: model_lib.Moments | jax.Array | None
 
 
 class Learner(abc.ABC):
@@ -113,10 +114,10 @@ class Learner(abc.ABC):
   def adapt(
       self,
       params: Params,
-      support: Any,
+      support: episodes.Examples,
       *,
       inner_gradient: descent.InnerGradient = jax.grad,
-  ) -> Any:
+  ) -> Params:
     """Adapt to the support set, for `logits`.
 
     Args:
@@ -128,11 +129,13 @@ class Learner(abc.ABC):
         from 0, which selects the noise. A closed form does not call it.
     """
 
-  def logits(self, adapted: Any, images: jax.Array) -> jax.Array:
+  def logits(self, adapted: Params, images: jax.Array) -> jax.Array:
     """Compute logits [n, way] of images [n, H, W, C], after adaptation."""
     return self.model.apply(adapted, images)
 
-  def adapted_loss(self, adapted: Any, examples: Any) -> jax.Array:
+  def adapted_loss(
+      self, adapted: Params, examples: episodes.Examples
+  ) -> jax.Array:
     """Compute the mean loss of examples after adaptation, a scalar."""
     if examples.mask is None:
       return self.task_loss(
@@ -149,7 +152,10 @@ class Learner(abc.ABC):
     return weights @ losses / weights.sum()
 
   def predict(
-      self, params: Params, support: Any, query_images: jax.Array
+      self,
+      params: Params,
+      support: episodes.Examples | None,
+      query_images: jax.Array,
   ) -> jax.Array:
     """Compute logits [n, way] of query images, adapted to the support.
 
@@ -177,7 +183,7 @@ class Learner(abc.ABC):
     learner = self._of_model(lambda model: model.alone(prepared.seen))
     return learner.logits(prepared.adapted, images)
 
-  def public_moments(self, params: Params) -> Any:
+  def public_moments(self, params: Params) -> model_lib.Moments | None:
     """Return the moments of the network's public examples, None without any.
 
     They are a function of the parameters and of public examples, so they cost
@@ -191,14 +197,16 @@ class Learner(abc.ABC):
       return self
     return self._of_model(lambda model: model.normalised(given))
 
-  def loss(self, params: Params, episode: Any) -> jax.Array:
+  def loss(
+      self, params: Params, episode: episodes.EpisodeBatch
+  ) -> jax.Array:
     """Compute the query loss after adapting to the support set."""
     return self.adapted_loss(
         self.adapt(params, episode.support), episode.query
     )
 
   def meta_gradient(
-      self, params: Params, episode: Any
+      self, params: Params, episode: episodes.EpisodeBatch
   ) -> tuple[jax.Array, Params]:
     """Return (`loss`, its gradient).
 
@@ -282,7 +290,7 @@ class Supervised(Learner):
   def adapt(
       self,
       params: Params,
-      support: Any,
+      support: episodes.Examples | None,
       *,
       inner_gradient: descent.InnerGradient = jax.grad,
   ) -> Params:

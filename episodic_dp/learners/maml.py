@@ -6,6 +6,7 @@ which is public. So its weights cost no privacy.
 
 from collections.abc import Callable
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ from episodic_dp import _validate
 from episodic_dp.learners import descent
 from episodic_dp.learners import learner
 from episodic_dp.models import parts
+from episodic_dp.sampling import episodes
 
 _EPOCHS = 10  # Stages in which the weights move, as in the authors' code.
 
@@ -108,14 +110,16 @@ class MAML(learner.TaskLearner):
   def adapt(
       self,
       params: learner.Params,
-      support: Any,
+      support: episodes.Examples,
       *,
       inner_gradient: descent.InnerGradient = jax.grad,
   ) -> learner.Params:
     """Return the parameters after `inner_steps` steps; see `Learner`."""
     return self._descend(params, support, inner_gradient)[0]
 
-  def loss(self, params: learner.Params, episode: Any) -> jax.Array:
+  def loss(
+      self, params: learner.Params, episode: episodes.EpisodeBatch
+  ) -> jax.Array:
     """Compute the query loss after adapting to the support set.
 
     With `loss_weights` it is the weighted sum of the losses after each step.
@@ -141,9 +145,11 @@ class MAML(learner.TaskLearner):
 
   def _descend(self, params, support, inner_gradient, visit=None):
     """Return the adapted network, and `visit(network, i)` of each step."""
-    weights, rates = params, None
+    weights = params
+    rate: float | Callable[[jax.Array | int], learner.Params] = self.inner_rate
     if self.learned_rates:
-      weights, rates = params["model"], params["rates"]
+      weights = params["model"]
+      rate = functools.partial(self._rates_of_step, params["rates"])
     moving, still = parts.split(weights, self._moves(weights))
 
     def network(moving, i):
@@ -157,11 +163,7 @@ class MAML(learner.TaskLearner):
         moving,
         support,
         steps=self.inner_steps,
-        rate=(
-            (lambda i: self._rates_of_step(rates, i))
-            if self.learned_rates
-            else self.inner_rate
-        ),
+        rate=rate,
         order=self.order,
         visit=visit and (lambda moving, i: visit(network(moving, i), i)),
     )
@@ -181,10 +183,14 @@ class MAML(learner.TaskLearner):
         lambda p: jnp.full(self.inner_steps, self.inner_rate, p.dtype), moving
     )
 
-  def _rates_of_step(self, rates: Any, i: jax.Array | int) -> Any:
+  def _rates_of_step(
+      self, rates: learner.Params, i: jax.Array | int
+  ) -> learner.Params:
     return jax.tree.map(lambda r: r[i], rates)
 
-  def _select_norms(self, weights: Any, i: jax.Array | int) -> Any:
+  def _select_norms(
+      self, weights: learner.Params, i: jax.Array | int
+  ) -> learner.Params:
     if not self.per_step_norm:
       return weights
     mask = parts.norms(weights)
@@ -211,7 +217,7 @@ class ANIL(MAML):
 
   head: str = "head"
 
-  def _moves(self, weights: Any) -> parts.Mask:
+  def _moves(self, weights: learner.Params) -> parts.Mask:
     return jax.tree.map(
         lambda head, moves: head and moves,
         parts.head(weights, self.head),
@@ -240,8 +246,10 @@ class MetaSGD(MAML):
   inner_steps: int = 1
   learned_rates: bool = True
 
-  def _initial_rates(self, moving: Any) -> Any:
+  def _initial_rates(self, moving: learner.Params) -> learner.Params:
     return jax.tree.map(lambda p: jnp.full_like(p, self.inner_rate), moving)
 
-  def _rates_of_step(self, rates: Any, i: jax.Array | int) -> Any:
+  def _rates_of_step(
+      self, rates: learner.Params, i: jax.Array | int
+  ) -> learner.Params:
     return rates

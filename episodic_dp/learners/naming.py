@@ -49,17 +49,16 @@ def make_learner(
     inner["task_loss"] = learner_lib.squared_error
   if learner.name == "reptile":
     return reptile.Reptile(model, **inner)
+  loss_weights = None
+  if learner.multi_step_loss:
+    loss_weights = maml.annealed(learner.inner_steps, learner.multi_step_loss)
   return _DESCENDING[learner.name](
       model,
       **inner,
       order=learner.order,
       learned_rates=learner.learned_rates or learner.name == "meta_sgd",
       per_step_norm=learner.per_step_norm,
-      loss_weights=(
-          maml.annealed(learner.inner_steps, learner.multi_step_loss)
-          if learner.multi_step_loss
-          else None
-      ),
+      loss_weights=loss_weights,
   )
 
 

@@ -1,7 +1,6 @@
 """Reptile: move towards the weights after a task's own training."""
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +8,7 @@ import jax.numpy as jnp
 from episodic_dp import _validate
 from episodic_dp.learners import descent
 from episodic_dp.learners import learner
+from episodic_dp.sampling import episodes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class Reptile(learner.TaskLearner):
   def adapt(
       self,
       params: learner.Params,
-      support: Any,
+      support: episodes.Examples,
       *,
       inner_gradient: descent.InnerGradient = jax.grad,
   ) -> learner.Params:
@@ -66,7 +66,7 @@ class Reptile(learner.TaskLearner):
     return adapted
 
   def meta_gradient(
-      self, params: learner.Params, episode: Any
+      self, params: learner.Params, episode: episodes.EpisodeBatch
   ) -> tuple[jax.Array, learner.Params]:
     """Return (`loss`, the direction (p - p') / inner_rate, like params)."""
     examples = jax.tree.map(

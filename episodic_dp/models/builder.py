@@ -46,7 +46,9 @@ def build(
       run's.
     ValueError: the network cannot have this shape or this start.
   """
-  make = _own if network.is_own else networks.by_name
+  make = networks.by_name
+  if network.is_own:
+    make = _own
   model = make(network, outputs, input_shape)
   if network.start in parts.SHIPPED and network.name != "conv4":
     raise _validate.refusal(
@@ -99,9 +101,9 @@ def imported(
   if here not in sys.path:
     sys.path.append(here)  # Last, so that no folder hides a library.
   importlib.invalidate_caches()
-  return (
-      getattr(importlib.import_module(module), attribute) if attribute else None
-  )
+  if not attribute:
+    return None
+  return getattr(importlib.import_module(module), attribute)
 
 
 def call(

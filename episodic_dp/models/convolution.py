@@ -12,7 +12,6 @@ mode. `same` chooses the form for the backend.
 from collections.abc import Sequence
 import functools
 import math
-from typing import Any
 
 import jax
 from jax import lax
@@ -43,19 +42,20 @@ def patches(
   padded = jnp.pad(images, ((0, 0), *padding, (0, 0)))
   height = padded.shape[1] - kh + 1
   width = padded.shape[2] - kw + 1
-  shifted = [
-      padded[:, i : i + height, j : j + width]
-      for i in range(kh)
-      for j in range(kw)
-  ]
-  return jnp.concatenate(shifted, axis=-1) if len(shifted) > 1 else shifted[0]
+  shifted = []
+  for i in range(kh):
+    for j in range(kw):
+      shifted.append(padded[:, i : i + height, j : j + width])
+  if len(shifted) == 1:
+    return shifted[0]
+  return jnp.concatenate(shifted, axis=-1)
 
 
 def convolve(
     images: jax.Array,
     kernel: jax.Array,
     padding: Sequence[tuple[int, int]] | None = None,
-    precision: Any = None,
+    precision: lax.PrecisionLike = None,
 ) -> jax.Array:
   """Convolve images with a kernel, with stride 1.
 
@@ -100,8 +100,9 @@ def same(images: jax.Array, kernel: jax.Array) -> jax.Array:
   Returns:
     [n, H, W, Cout].
   """
-  shared = kernel.shape[3] >= backends.choices().least_channels
-  return (_library if shared else convolve)(images, kernel)
+  if kernel.shape[3] >= backends.choices().least_channels:
+    return _library(images, kernel)
+  return convolve(images, kernel)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
@@ -119,9 +120,9 @@ def correlate(
     [kh, kw, Cin, Cout].
   """
   chosen = backends.choices()
-  in_parts = chosen.own_forms and slope.shape[3] >= chosen.least_channels
-  form = _library_correlate if in_parts else _patch_correlate
-  return form(images, slope, window)
+  if chosen.own_forms and slope.shape[3] >= chosen.least_channels:
+    return _library_correlate(images, slope, window)
+  return _patch_correlate(images, slope, window)
 
 
 def _flipped(kernel: jax.Array) -> jax.Array:
@@ -171,11 +172,11 @@ def conv_general_dilated(
     padding: str | Sequence[tuple[int, int]],
     lhs_dilation: Sequence[int] | None = None,
     rhs_dilation: Sequence[int] | None = None,
-    dimension_numbers: Any = None,
+    dimension_numbers: lax.ConvGeneralDilatedDimensionNumbers = None,
     feature_group_count: int = 1,
     batch_group_count: int = 1,
-    precision: Any = None,
-    preferred_element_type: Any = None,
+    precision: lax.PrecisionLike = None,
+    preferred_element_type: jax.typing.DTypeLike | None = None,
 ) -> jax.Array:
   """Replace `jax.lax.conv_general_dilated`.
 
@@ -234,11 +235,15 @@ _POSITIONS = 1600  # Most positions in one call of a kernel's gradient.
 
 def _together(features, channels, window, images):
   """Return the number of neighbouring outputs to compute together."""
-  odd = channels % 2 and channels > 1
-  count = -(-(_ENOUGH_IF_ODD if odd else _ENOUGH) // features)
+  enough = _ENOUGH
+  if channels % 2 and channels > 1:
+    enough = _ENOUGH_IF_ODD
+  count = -(-enough // features)
   # With a kernel larger than the image the compiler swaps the two.
   fits = window[0] * (window[1] + count - 1) <= math.prod(images.shape[1:3])
-  return count if fits and backends.choices().own_forms else 1
+  if fits and backends.choices().own_forms:
+    return count
+  return 1
 
 
 @jax.custom_batching.custom_vmap
@@ -259,10 +264,13 @@ def _library(images, kernel):
 def _library_batch(size, batched, images, kernel):
   """Convolve more images if all have one kernel; else use patches."""
   if batched[1]:
-    in_axes = [0 if one else None for one in batched]
-    return jax.vmap(convolve, in_axes)(images, kernel), True
+    return jax.vmap(convolve, _in_axes(batched))(images, kernel), True
   found = _library(images.reshape(-1, *images.shape[2:]), kernel)
   return found.reshape(size, -1, *found.shape[1:]), True
+
+
+def _in_axes(batched):
+  return [0 if one else None for one in batched]
 
 
 def _library_padded(images, kernel, window, unused, strides, dilation=(1, 1)):
@@ -284,7 +292,8 @@ def _library_correlate(images, slope, window):
   def correlated(images, slope):
     n, height, width, _ = images.shape
     at_once = min(max(1, _POSITIONS // (height * width)), n)
-    at_once += at_once % 2 if at_once > 1 else 0
+    if at_once > 1:
+      at_once += at_once % 2
     missing = ((0, -n % at_once), (0, 0), (0, 0), (0, 0))
     parts = [
         jnp.pad(a, missing).reshape(-1, at_once, *a.shape[1:])
@@ -311,8 +320,7 @@ def _library_correlate(images, slope, window):
 
   @correlated.def_vmap
   def batch(size, batched, images, slope):
-    in_axes = [0 if one else None for one in batched]
     patched = functools.partial(_patch_correlate, window=window)
-    return jax.vmap(patched, in_axes)(images, slope), True
+    return jax.vmap(patched, _in_axes(batched))(images, slope), True
 
   return correlated(images, slope)

@@ -159,7 +159,7 @@ class Model(NamedTuple):
     )
 
 
-def check_model(model: Any) -> None:
+def check_model(model: object) -> None:
   """Raise ValueError, with the line to type, for anything but a `Model`."""
   if not isinstance(model, Model):
     line = _line(model)
@@ -169,7 +169,7 @@ def check_model(model: Any) -> None:
     )
 
 
-def _line(network: Any) -> str:
+def _line(network: object) -> str:
   """Return the line that makes a Model of a network of a library."""
   if isinstance(network, nn.Module):
     return "from_flax(module, input_shape)"
@@ -187,8 +187,8 @@ def _line(network: Any) -> str:
 
 
 def mixes_examples(
-    apply: Callable[[Any, jax.Array], jax.Array],
-    params: Any,
+    apply: Apply,
+    params: Params,
     input_shape: tuple[int, ...],
 ) -> bool:
   """Return whether changing one example changes the output of another.

@@ -7,6 +7,7 @@ the task is the clip unit. With given moments it treats every example alone, and
 a prediction depends on nothing but its example: see `model.Model.alone`.
 """
 
+import itertools
 import math
 import typing
 from typing import Any, Literal
@@ -124,7 +125,7 @@ def group_norm(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
     # Over space first: the rest is small, and a CPU adds whole rows.
     members = x.mean(space).reshape(n, math.gcd(channels, _MAX_GROUPS), -1)
     shared = jnp.broadcast_to(members.mean(-1, keepdims=True), members.shape)
-    return shared.reshape(n, *(1 for _ in space), channels)
+    return shared.reshape(n, *[1] * len(space), channels)
 
   centred = x - mean(x)
   variance = mean(jnp.square(centred))
@@ -170,10 +171,9 @@ def _max_pool_forward(x):
 
 
 def _max_pool_backward(place, slope):
-  row, column = (
-      lax.broadcasted_iota(jnp.int8, (1, 1, 2, 1, 2, 1), axis)
-      for axis in (2, 4)
-  )
+  window = (1, 1, 2, 1, 2, 1)
+  row = lax.broadcasted_iota(jnp.int8, window, 2)
+  column = lax.broadcasted_iota(jnp.int8, window, 4)
   place, slope = (a[:, :, None, :, None] for a in (place, slope))
   # One selection: the sum of four padded arrays takes several times as long.
   found = jnp.where(place == 2 * row + column, slope, 0)
@@ -219,7 +219,9 @@ def convolved(
   x = convolution.same(x, kernel)
   if scale is None:
     return x + bias
-  return (batch_norm if norm == "batch" else group_norm)(x, scale, bias)
+  if norm == "batch":
+    return batch_norm(x, scale, bias)
+  return group_norm(x, scale, bias)
 
 
 def block(
@@ -262,11 +264,10 @@ def _first_moments(x, kernel):
   features = kernel.shape[3]
   rows = _windows(jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0))))
   # One kernel of a window for each of the four outputs of a pool.
-  kernels = [
-      jnp.pad(kernel.transpose(3, 0, 1, 2), ((0, 0), i, j, (0, 0)))
-      for i in ((0, 1), (1, 0))
-      for j in ((0, 1), (1, 0))
-  ]
+  kernels, edges = [], ((0, 1), (1, 0))
+  for above_below, left_right in itertools.product(edges, edges):
+    padding = ((0, 0), above_below, left_right, (0, 0))
+    kernels.append(jnp.pad(kernel.transpose(3, 0, 1, 2), padding))
   flat = _windows(jnp.concatenate(kernels))
   mean = rows.mean(0)
   covariance = (rows - mean).T @ (rows - mean) / len(rows)
@@ -279,8 +280,11 @@ def _first_moments(x, kernel):
 def _folded(x, kernel, scale, bias, mean, variance, pooled):
   """Normalise the kernel by given moments instead of the output."""
   factor = scale * lax.rsqrt(variance + EPSILON)
-  apply = _pooled if pooled else convolution.same
-  return apply(x, kernel * factor) + bias - mean * factor
+  if pooled:
+    x = _pooled(x, kernel * factor)
+  else:
+    x = convolution.same(x, kernel * factor)
+  return x + bias - mean * factor
 
 
 def _pooled(x, kernel):
@@ -354,15 +358,15 @@ class Convolution(nn.Module):
     if self.norm != "batch" or not (
         records or self.has_variable(MOMENTS, "mean")
     ):
-      apply = block if self.pooled else convolved
+      apply = convolved
+      if self.pooled:
+        apply = block
       return apply(x, kernel, scale, bias, self.norm)
     assert scale is not None  # Batch normalisation has one.
     short = self.pooled and weights is None and _has_own_form(x)
-    mean: Any
-    variance: Any
     if not records:
-      mean = self.get_variable(MOMENTS, "mean")
-      variance = self.get_variable(MOMENTS, "variance")
+      mean: jax.Array = self.get_variable(MOMENTS, "mean")
+      variance: jax.Array = self.get_variable(MOMENTS, "variance")
     elif short:
       mean, variance = _first_moments(x, kernel)
     else:
@@ -373,9 +377,13 @@ class Convolution(nn.Module):
     if own or (records and not short):
       x = convolution.same(x, kernel)
       x = norm_by_moments(x, scale, bias, mean, variance, own)
-      return nn.leaky_relu(max_pool(x)) if self.pooled else x
-    x = _folded(x, kernel, scale, bias, mean, variance, self.pooled)
-    return nn.leaky_relu(x) if self.pooled else x
+      if self.pooled:
+        x = max_pool(x)
+    else:
+      x = _folded(x, kernel, scale, bias, mean, variance, self.pooled)
+    if self.pooled:
+      x = nn.leaky_relu(x)
+    return x
 
 
 def head(way: int | None, features: jax.Array) -> jax.Array:
@@ -441,7 +449,7 @@ class Features(nn.Module):
     if self.linear:
       x = x @ self.param("kernel", lambda key: jnp.eye(size))
     x = x * self.param("scale", nn.initializers.ones, (size,))
-    length: Any = math.sqrt(size)
+    length: float | jax.Array = math.sqrt(size)
     if self.cosine:  # Finite for features of zeros, with a gradient of zero.
       length = jnp.sqrt(jnp.square(x).sum(-1, keepdims=True) + 1e-12)
     return head(self.way, x / length)
@@ -706,7 +714,9 @@ def _convolutional(
   _validate.one_of("norm", module.norm, typing.get_args(Norm))
   least = 2**BLOCKS
   if len(input_shape) != axes or min(input_shape[:-1]) < least:
-    expected = "(height, width, channels)" if axes == 3 else "(time, channels)"
+    expected = "(height, width, channels)"
+    if axes == 2:
+      expected = "(time, channels)"
     raise _validate.refusal(
         "input_shape", input_shape,
         f"{expected}, at least {least} along each axis but the last, for"

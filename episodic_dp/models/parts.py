@@ -29,7 +29,8 @@ from episodic_dp import options
 from episodic_dp.models import model as model_lib
 from episodic_dp.output import files
 
-Params = Any
+Params = model_lib.Params
+Path = jax.tree_util.KeyPath
 Mask = Any  # A tree of bool like the parameters.
 Weights = Mapping[str, np.ndarray]
 SUFFIXES = (".npz", ".safetensors")
@@ -81,7 +82,7 @@ def norms(params: Params) -> Mask:
   """
   names = by_name(params)
 
-  def is_norm(path: Any, _: Any) -> bool:
+  def is_norm(path: Path, _: jax.Array) -> bool:
     layer, own = _name(path[:-1]), _name(path[-1:])
     return own in _NORM and f"{layer}/scale".strip("/") in names
 
@@ -108,11 +109,11 @@ def head(params: Params, name: str) -> Mask:
 # By name ----------------------------------------------------------------------
 
 
-def _name(path: Any) -> str:
+def _name(path: Path) -> str:
   return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
-def _is_head(path: Any, name: str) -> bool:
+def _is_head(path: Path, name: str) -> bool:
   return f"/{_name(path[:1])}".endswith(f"/{name}")
 
 
@@ -182,11 +183,9 @@ def start_from(
   _validate.one_of("trained", trained, TRAINED)
   _validate.count("rank", rank, 1)
   shapes = jax.eval_shape(model.init, jax.random.key(0))
-  start = {
-      name: jnp.asarray(array)
-      for name, array in fitted(weights, shapes, source, head).items()
-  }
+  start = jax.tree.map(jnp.asarray, fitted(weights, shapes, source, head))
   moving = own_head = _head_names(shapes, head)
+  kernels: list[str] = []
   if trained == "all":
     chosen = moving = set(by_name(shapes))
   elif trained == "scale_shift":
@@ -195,12 +194,12 @@ def start_from(
     moving = own_head | chosen
   elif trained == "low_rank":
     chosen = {name for name in start.keys() - own_head if start[name].ndim >= 2}
+    kernels = sorted(chosen)
   else:
     chosen = own_head
   if not chosen:
     reason = _NONE[trained].format(head=head)
     raise ValueError(f"trained={trained!r}: the network has no {reason}")
-  kernels = sorted(chosen) if trained == "low_rank" else []
   frozen = {name: a for name, a in start.items() if name not in moving}
   draw = model.init
 
@@ -221,7 +220,9 @@ def start_from(
     return of_names(shapes, values)
 
   model = model._replace(init=jax.jit(init), start=digest(weights))
-  return model if trained == "all" else _around(model, whole)
+  if trained == "all":
+    return model
+  return _around(model, whole)
 
 
 def _factors(
@@ -243,22 +244,18 @@ def _around(
     model: model_lib.Model, whole: Callable[[Params], Params]
 ) -> model_lib.Model:
   """Return the Model of the trained part of a network."""
-  random, moments, by_moments = model.random, model.moments, model.by_moments
+
+  def of_trained(function):
+    """Return the function of the trained part, the parameters first."""
+    if function is None:
+      return None
+    return lambda params, *others: function(whole(params), *others)
+
   return model._replace(
-      apply=lambda params, examples: model.apply(whole(params), examples),
-      random=random and (
-          lambda params, examples, key: random(whole(params), examples, key)
-      ),
-      moments=moments and (
-          lambda params, examples, weights: moments(
-              whole(params), examples, weights
-          )
-      ),
-      by_moments=by_moments and (
-          lambda params, examples, given, own: by_moments(
-              whole(params), examples, given, own
-          )
-      ),
+      apply=of_trained(model.apply),
+      random=of_trained(model.random),
+      moments=of_trained(model.moments),
+      by_moments=of_trained(model.by_moments),
       whole=whole,
   )
 
@@ -266,7 +263,7 @@ def _around(
 # Files of weights -------------------------------------------------------------
 
 
-def write_weights(path: str | os.PathLike[str], params: Any) -> None:
+def write_weights(path: str | os.PathLike[str], params: Params) -> None:
   """Write parameters to a file, whole or not at all.
 
   Args:
@@ -324,18 +321,19 @@ def read_weights(
   found = _read_arrays(path)
   if rename is None:
     return found
-  named = [
-      (match.expand(new), array)
-      for pattern, new in rename.items()
-      for name, array in found.items()
-      if (match := re.fullmatch(pattern, name))
-  ]
-  if len(dict(named)) < len(named):
-    raise ValueError(
-        f"two arrays of {os.fspath(path)} get one name by rename: give each its"
-        " own name"
-    )
-  return dict(named)
+  named: dict[str, np.ndarray] = {}
+  for pattern, new in rename.items():
+    for name, array in found.items():
+      match = re.fullmatch(pattern, name)
+      if match is None:
+        continue
+      if match.expand(new) in named:
+        raise ValueError(
+            f"two arrays of {os.fspath(path)} get one name by rename: give each"
+            " its own name"
+        )
+      named[match.expand(new)] = array
+  return named
 
 
 def _read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
@@ -353,7 +351,7 @@ def _read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     if suffix == ".npz":
       with np.load(path, allow_pickle=False) as found:
         foreign.check_arrays(found)
-        return {name: found[name] for name in found.files}
+        return dict(found)
     return safetensors.numpy.load_file(path)
   except Exception as e:  # Both libraries raise many types for damaged files.
     # NumPy's own text advises to trust a file of Python objects.
@@ -364,7 +362,7 @@ def _read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
 
 
 def fitted(
-    weights: Weights, params: Any, source: str, head: str = ""
+    weights: Weights, params: Params, source: str, head: str = ""
 ) -> dict[str, np.ndarray]:
   """Return the arrays of a network in its dtypes.
 
@@ -376,17 +374,18 @@ def fitted(
       or has a name that the network lacks; one sentence.
   """
   shapes, own_head = by_name(params), _head_names(params, head)
-  found = {  # Without the head if the network has none.
-      name: array
-      for name, array in weights.items()
-      if name in shapes or head not in name.split("/")[:-1]
-  }
+  found = {}
+  for name, array in weights.items():
+    # A head is left out if the network has none.
+    if name in shapes or head not in name.split("/")[:-1]:
+      found[name] = array
   if not all(
       name in found and found[name].shape == shapes[name].shape
       for name in own_head
   ):
-    found = {k: v for k, v in found.items() if k not in own_head}
-    shapes = {k: v for k, v in shapes.items() if k not in own_head}
+    for name in own_head:
+      found.pop(name, None)
+      del shapes[name]
   if others := sorted(found.keys() ^ shapes.keys()):
     raise ValueError(
         f"{source} and the network differ in {', '.join(others[:4])}: give"
