@@ -1,6 +1,5 @@
 """Checks of a run's data and learner before anything is compiled."""
 
-from typing import Any
 
 import jax
 from jax import ad_checkpoint
@@ -12,7 +11,9 @@ from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
 from episodic_dp.data import dataset as dataset_lib
 from episodic_dp.models import model as model_lib
+from episodic_dp.models.model import Params
 from episodic_dp.private import sample_level
+from episodic_dp.sampling import episodes
 from episodic_dp.sampling import synthetic
 
 # The clip norms and noise that float32 represents, also in sums and squares.
@@ -118,7 +119,9 @@ def _check_rows(dataset: dataset_lib.Dataset) -> None:
     leaves = np.arange(hierarchy.num_leaves, dtype=np.int32)
   rows = np.asarray(made(jnp.asarray(leaves, jnp.int32)))
   if rows.min() < 0 or rows.max() >= available:
-    worst = int(rows.max() if rows.max() >= available else rows.min())
+    worst = rows.min()
+    if rows.max() >= available:
+      worst = rows.max()
     raise plan_lib.PlanError(
         f"the hierarchy refers to row {worst} of {available} images: rows must"
         f" be in 0 .. {available - 1}"
@@ -193,10 +196,12 @@ def _shapes(
     learner: learners.Learner,
     dataset: dataset_lib.Dataset,
     episode: plan_lib.Episode,
-) -> tuple[Any, sampling.EpisodeBatch]:
+) -> tuple[Params, sampling.EpisodeBatch]:
   """Return the shapes and dtypes of the parameters and of a task."""
 
-  def make(key: jax.Array, images: jax.Array) -> Any:
+  def make(
+      key: jax.Array, images: jax.Array
+  ) -> tuple[Params, sampling.EpisodeBatch]:
     task = sampling.make_episode(
         key, images, episode, targets=dataset.targets
     )
@@ -289,7 +294,7 @@ def _check_network(
 
 def _changes_with_step(learner: learners.Learner) -> bool:
   """Return whether `at_step` returns another learner in some step."""
-  found: list[Any] = []
+  found: list[learners.Learner] = []
   jax.eval_shape(
       lambda step: found.append(learner.at_step(step)),
       jax.ShapeDtypeStruct((), jnp.int32),
@@ -298,8 +303,8 @@ def _changes_with_step(learner: learners.Learner) -> bool:
 
 
 def _uses_of_support(
-    learner: learners.Learner, params: Any, support: Any
-) -> tuple[list[Any], bool]:
+    learner: learners.Learner, params: Params, support: episodes.Examples
+) -> tuple[list[int | str], bool]:
   """Trace `adapt` with injected gradients of a constant example.
 
   Returns:
@@ -307,18 +312,22 @@ def _uses_of_support(
     that a loop counts); and whether anything else on the way to the adapted
     parameters reads the support set.
   """
-  requested: list[Any] = []
-  altered: list[Any] = []
+  requested: list[int | str] = []
+  altered: list[episodes.Examples] = []
 
-  def adapt(params: Any, support: Any) -> Any:
+  def adapt(params: Params, support: episodes.Examples) -> Params:
     own = jax.tree.leaves(support)
 
     def injected(loss: sample_level.Loss) -> sample_level.Gradient:
-      def gradient(params: Any, examples: Any, step: Any) -> Any:
-        traced = isinstance(step, jax.core.Tracer)
-        requested.append("traced" if traced else int(step))
+      def gradient(
+          params: Params, examples: episodes.Examples, step: jax.Array | int
+      ) -> Params:
+        if isinstance(step, jax.core.Tracer):
+          requested.append("traced")
+        else:
+          requested.append(int(step))
         given = jax.tree.leaves(examples)
-        if [id(a) for a in given] != [id(a) for a in own]:
+        if [*map(id, given)] != [*map(id, own)]:
           altered.append(examples)  # Computed from the support set.
         one = [jnp.zeros((1, *a.shape[1:]), a.dtype) for a in own]
         one = jax.tree.unflatten(jax.tree.structure(support), one)
@@ -333,14 +342,15 @@ def _uses_of_support(
   # Not compiled: a compiled loop would request once, however often it runs.
   with jax.disable_jit():
     program = jax.make_jaxpr(adapt)(params, support).jaxpr
-  marks = sum(e.params.get("name") == _MARK for e in program.eqns)
+  names = [equation.params.get("name") for equation in program.eqns]
   # A mark below the top level is in a loop or branch of the program, which may
   # run any number of times.
-  if marks != len(requested):
+  if names.count(_MARK) != len(requested):
     requested.append("an unknown number")
-  needed = {id(v) for v in program.outvars}
+  needed = {*map(id, program.outvars)}
   for equation in reversed(program.eqns):
-    if any(id(v) in needed for v in equation.outvars):
-      needed |= {id(v) for v in equation.invars}
+    if not needed.isdisjoint(map(id, equation.outvars)):
+      needed.update(map(id, equation.invars))
   read = program.invars[-len(jax.tree.leaves(support)) :]
-  return requested, bool(altered) or any(id(v) in needed for v in read)
+  leaks = bool(altered) or not needed.isdisjoint(map(id, read))
+  return requested, leaks

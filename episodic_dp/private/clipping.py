@@ -45,6 +45,7 @@ import numpy as np
 
 from episodic_dp import _validate
 
+Tree = Any  # Nested containers of arrays.
 _UNIT = 2.0**-24  # The relative error of one float32 operation.
 _EXPONENT = 0xFF << 23  # Its bits in a float32.
 _MIN_SCALE, _MAX_SCALE = 64 << 23, 253 << 23  # 2^-63 and 2^126, as bits.
@@ -62,7 +63,7 @@ class Clipped(NamedTuple):
     within: bool[groups], whether it was not scaled down.
   """
 
-  gradient: Any
+  gradient: Tree
   norm: jax.Array
   clipped: jax.Array
   finite: jax.Array
@@ -71,7 +72,7 @@ class Clipped(NamedTuple):
 
 
 def clip(
-    gradient: Any,
+    gradient: Tree,
     clip_norm: float | jax.Array,
     by: Literal["global", "layer"] = "global",
 ) -> Clipped:
@@ -89,12 +90,16 @@ def clip(
   """
   leaves, treedef = jax.tree.flatten(gradient)
   leaves = [leaf.astype(jnp.float32) for leaf in leaves]
-  groups = [leaves] if by == "global" else [[leaf] for leaf in leaves]
-  bounds: Any = clip_norm
+  groups = [leaves]
+  if by == "layer":
+    groups = [[leaf] for leaf in leaves]
+  bounds: np.ndarray | jax.Array
   if isinstance(clip_norm, (int, float, np.number)):
     bound = float(clip_norm) / math.sqrt(len(groups))
     bounds = np.full(len(groups), bound, np.float32)
-  rescaled = [_rescale(group) for group in groups]
+  else:
+    bounds = clip_norm
+  rescaled = [*map(_rescale, groups)]
   finite = jnp.all(jnp.stack([jnp.isfinite(r.root) for r in rescaled]))
   rescaled = [
       r._replace(norm=jnp.where(finite, r.norm, 0.0)) for r in rescaled
@@ -104,7 +109,10 @@ def clip(
   ]
   norms = jnp.stack([r.norm for r in rescaled])
   # Not the square root of the square, which overflows for some finite norms.
-  joint = jnp.sqrt(jnp.sum(jnp.square(norms))) if len(groups) > 1 else norms[0]
+  if len(groups) > 1:
+    joint = jnp.sqrt(jnp.sum(jnp.square(norms)))
+  else:
+    joint = norms[0]
   within = jnp.stack([inside for _, inside in results])
   clipped = [jnp.where(finite, leaf, 0.0) for r, _ in results for leaf in r]
   return Clipped(
@@ -117,7 +125,7 @@ def clip(
   )
 
 
-def sum_units(units: Any) -> Any:
+def sum_units(units: Tree) -> Tree:
   """Sum over the first axis of every array of a tree.
 
   Computed as a product with ones. On a CPU, `a.sum(0)` takes many times as long
@@ -136,8 +144,8 @@ def _sum_units(a: jax.Array) -> jax.Array:
 
 
 def compensated_add(
-    total: Any, compensation: Any, part: Any
-) -> tuple[Any, Any]:
+    total: Tree, compensation: Tree, part: Tree
+) -> tuple[Tree, Tree]:
   """Add a part to a running sum and keep the rounding error.
 
   Source: Knuth, "The Art of Computer Programming", volume 2, section 4.2.2,
@@ -181,7 +189,9 @@ def sensitivity(
     PlanError: an unknown relation.
   """
   _validate.one_of("neighbours", neighbours, ("add-or-remove", "replace-one"))
-  return clip_norm * (2.0 if neighbours == "replace-one" else 1.0)
+  if neighbours == "replace-one":
+    return 2 * clip_norm
+  return clip_norm
 
 
 class _Rescaled(NamedTuple):
@@ -202,7 +212,7 @@ class _Rescaled(NamedTuple):
 
 
 def _rescale(leaves: list[jax.Array]) -> _Rescaled:
-  largest = jnp.max(jnp.stack([_largest(leaf) for leaf in leaves]))
+  largest = jnp.max(jnp.stack([*map(_largest, leaves)]))
   # Scaling by a power of two is exact and keeps the squares from overflowing.
   # The power's reciprocal must be a normal number: XLA may compile a division
   # as a product with the reciprocal, and that of 1e38 would be flushed to zero,
@@ -213,7 +223,7 @@ def _rescale(leaves: list[jax.Array]) -> _Rescaled:
   scale = lax.bitcast_convert_type(bits, jnp.float32)
   inverse = lax.bitcast_convert_type((254 << 23) - bits, jnp.float32)
   arrays = [leaf * inverse for leaf in leaves]
-  sums, additions = zip(*(_sum_of_squares(array) for array in arrays))
+  sums, additions = zip(*map(_sum_of_squares, arrays))
   root = jnp.sqrt(sum(sums[1:], sums[0]))
   # A sum of non-negative terms, each added at most k times, is within k
   # rounding units; a dozen more cover the other operations here.
@@ -222,7 +232,7 @@ def _rescale(leaves: list[jax.Array]) -> _Rescaled:
 
 
 def _clip_group(
-    leaves: list[jax.Array], group: _Rescaled, bound: Any
+    leaves: list[jax.Array], group: _Rescaled, bound: np.float32 | jax.Array
 ) -> tuple[list[jax.Array], jax.Array]:
   """Scale arrays to a joint norm of at most `bound`."""
   inside = group.norm * np.float32(1 + 2 * group.slack) <= bound

@@ -33,7 +33,7 @@ from episodic_dp.private import step as step_lib
 
 # The sample of a step on the host: rows int32[slots, way, shot + query], mask
 # bool[slots] and the number of slots up to the last task; and its next block.
-_Fetched = tuple[np.ndarray, np.ndarray, int, Any]
+_Fetched = tuple[np.ndarray, np.ndarray, int, step_lib.Tasks]
 
 
 class Feed:
@@ -63,9 +63,9 @@ class Feed:
     """
     self._mesh = mesh or sharding.make_mesh(jax.local_devices()[:1])
     self._images = dataset.images
-    self._labels: np.ndarray | None = (
-        dataset.labels if program.release.plan.episode is None else None
-    )
+    self._labels: np.ndarray | None = None
+    if program.release.plan.episode is None:
+      self._labels = dataset.labels
     self._multiplier = program.noise_multiplier
     self._compile_when_called(program)
     key = jax.random.key(0, impl=keys.IMPLEMENTATION)
@@ -79,18 +79,25 @@ class Feed:
     self._size = microbatch * min(fitting, -(-self._slots // together))
     # One thread, so that blocks are gathered in the order of their use.
     self._thread = futures.ThreadPoolExecutor(1, "gather")
-    self._next: tuple[Any, Any, futures.Future[_Fetched]] | None = None
+    self._next: (
+        tuple[jax.Array, jax.Array, futures.Future[_Fetched]] | None
+    ) = None
 
   def _compile_when_called(self, program: step_lib.Program) -> None:
     """Make the programs of a step; the devices' totals have a first axis."""
     mesh = self._mesh
     whole, parts = sharding.replicated(mesh), sharding.in_parts(mesh)
 
-    def begin(state: Any) -> Any:
+    def begin(state: state_lib.State) -> step_lib.Totals:
       totals = step_lib.begin(program, state, self._slots)
       return jax.tree.map(lambda a: a[None], totals)
 
-    def add(state: Any, totals: Any, tasks: Any, first: Any) -> Any:
+    def add(
+        state: state_lib.State,
+        totals: step_lib.Totals,
+        tasks: step_lib.Tasks,
+        first: jax.Array,
+    ) -> step_lib.Totals:
       slot = jax.lax.axis_index(sharding.AXIS) + mesh.size * first
       own = jax.tree.map(lambda a: a[0], totals)
       own = step_lib.add(
@@ -98,7 +105,12 @@ class Feed:
       )
       return jax.tree.map(lambda a: a[None], own)
 
-    def finish(state: Any, multiplier: Any, totals: Any, mask: Any) -> Any:
+    def finish(
+        state: state_lib.State,
+        multiplier: jax.Array,
+        totals: step_lib.Totals,
+        mask: jax.Array,
+    ) -> tuple[state_lib.State, state_lib.Metrics]:
       total = jax.tree.map(lambda a: a.sum(axis=0), totals)
       return step_lib.finish(program, state, multiplier, total, mask)
 
@@ -185,7 +197,7 @@ class Feed:
     drawn = self._draw(key, number)
 
     def fetch() -> _Fetched:
-      rows, mask = (np.asarray(a) for a in drawn)
+      rows, mask = map(np.asarray, drawn)
       filled = int(np.max(np.flatnonzero(mask) + 1, initial=0))
       return self._gather(rows, mask, filled, 0)
 
@@ -199,8 +211,9 @@ class Feed:
     total = size * math.prod(self._task)
     places = np.arange(total, dtype=np.int32).reshape(size, *self._task)
 
-    def of_device(device: int) -> Any:
-      begin, end = (device + devices * n for n in (first, first + size))
+    def of_device(device: int) -> step_lib.Tasks:
+      begin = device + devices * first
+      end = begin + devices * size
       own = rows[begin : min(end, filled) : devices].reshape(-1)
       images = np.zeros((total, *self._images.shape[1:]), self._images.dtype)
       # Clipped like the gather on a device; "clip" also fills without a copy.

@@ -11,20 +11,21 @@ docs/decisions/floating_point.md.
 """
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from episodic_dp.private import clipping
+
 
 def add_noise(
     key: jax.Array,
-    total: Any,
+    total: clipping.Tree,
     stddev: float | jax.Array,
     *,
     terms: int = 1,
-) -> Any:
+) -> clipping.Tree:
   """Add independent N(0, stddev^2) to every coordinate of a tree.
 
   The noise depends on the key and the shapes alone, not on how the sum was

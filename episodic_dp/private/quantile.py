@@ -20,13 +20,14 @@ private data.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 from jax import lax
 import jax.numpy as jnp
 
 from episodic_dp import plan as plan_lib
+from episodic_dp.models.model import Params
 from episodic_dp.private import clipping
 from episodic_dp.private import noise
 
@@ -51,9 +52,11 @@ class Window(NamedTuple):
   fresh: jax.Array
 
 
-def init(mechanism: plan_lib.Mechanism, params: Any) -> jax.Array | Window:
+def init(mechanism: plan_lib.Mechanism, params: Params) -> jax.Array | Window:
   """Return the first step's clip norm in the form of `State.clip`."""
-  groups = len(jax.tree.leaves(params)) if mechanism.clip_by == "layer" else 1
+  groups = 1
+  if mechanism.clip_by == "layer":
+    groups = len(jax.tree.leaves(params))
   first = mechanism.clip_norm / math.sqrt(groups)
   bounds = jnp.full(groups, first, jnp.float32)
   if mechanism.clipping != "percentile_window":

@@ -21,19 +21,20 @@ noised sum is used once.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 from jax import lax
 
 from episodic_dp import learners
 from episodic_dp import plan as plan_lib
+from episodic_dp.models.model import Params
 from episodic_dp.private import clipping
 from episodic_dp.private import noise
+from episodic_dp.sampling import episodes
 
 # (params, examples, inner step) -> scalar, and -> tree like params.
-Loss = Callable[[Any, Any, Any], jax.Array]
-Gradient = Callable[[Any, Any, Any], Any]
+Loss = Callable[[Params, episodes.Examples, jax.Array | int], jax.Array]
+Gradient = Callable[[Params, episodes.Examples, jax.Array | int], Params]
 
 
 def inner_gradient(
@@ -55,8 +56,10 @@ def inner_gradient(
   assert clip_norm is not None and multiplier is not None
 
   def make(loss: Loss) -> Gradient:
-    def gradient(params: Any, examples: Any, step: Any) -> Any:
-      def of_one(example: Any) -> Any:
+    def gradient(
+        params: Params, examples: episodes.Examples, step: jax.Array | int
+    ) -> Params:
+      def of_one(example: episodes.Examples) -> Params:
         slope = jax.grad(loss)(params, _as_batch(example), step)
         return clipping.clip(slope, clip_norm, mechanism.clip_by).gradient
 
@@ -82,8 +85,8 @@ def inner_gradient(
 def query_sum(
     learner: learners.Learner,
     mechanism: plan_lib.Mechanism,
-    params: Any,
-    task: Any,
+    params: Params,
+    task: episodes.EpisodeBatch,
     key: jax.Array,
     bounds: jax.Array,
 ) -> tuple[jax.Array, clipping.Clipped]:
@@ -112,7 +115,7 @@ def query_sum(
       params,
   )
 
-  def of_one(example: Any) -> tuple[jax.Array, clipping.Clipped]:
+  def of_one(example: episodes.Examples) -> tuple[jax.Array, clipping.Clipped]:
     loss, slope = jax.value_and_grad(learner.adapted_loss)(
         adapted, _as_batch(example)
     )
@@ -124,6 +127,6 @@ def query_sum(
   return losses.mean(), clipped._replace(gradient=total)
 
 
-def _as_batch(example: Any) -> Any:
+def _as_batch(example: episodes.Examples) -> episodes.Examples:
   """Return one example as a batch of one."""
   return jax.tree.map(lambda a: a[None], example)

@@ -47,11 +47,11 @@ def parts(mesh: jax.sharding.Mesh, make: Callable[[int], Any]) -> Any:
     make: number of a device in the mesh -> tree of NumPy arrays, its part;
       called for the devices of this process.
   """
-  own = [
-      (device, make(number))
-      for number, device in enumerate(mesh.devices.flat)
-      if device.process_index == jax.process_index()
-  ]
+  devices, own = [], []
+  for number, device in enumerate(mesh.devices.flat):
+    if device.process_index == jax.process_index():
+      devices.append(device)
+      own.append(make(number))
   sharding = in_parts(mesh)
 
   def place(*arrays: np.ndarray) -> jax.Array:
@@ -59,10 +59,10 @@ def parts(mesh: jax.sharding.Mesh, make: Callable[[int], Any]) -> Any:
     return jax.make_array_from_single_device_arrays(
         (mesh.size * length, *rest),
         sharding,
-        [jax.device_put(a, d) for a, (d, _) in zip(arrays, own)],
+        [*map(jax.device_put, arrays, devices)],
     )
 
-  return jax.tree.map(place, *(part for _, part in own))
+  return jax.tree.map(place, *own)
 
 
 def replicate(mesh: jax.sharding.Mesh, tree: Any) -> Any:

@@ -16,6 +16,7 @@ import optax
 from episodic_dp import learners
 from episodic_dp import options
 from episodic_dp import plan as plan_lib
+from episodic_dp.models.model import Params
 from episodic_dp.private import keys
 from episodic_dp.private import quantile
 
@@ -36,8 +37,8 @@ class State(NamedTuple):
       single tasks: private data.
   """
 
-  params: Any
-  opt_state: Any
+  params: Params
+  opt_state: optax.OptState
   step: jax.Array
   key: jax.Array
   clip: Any
@@ -53,7 +54,7 @@ def init(
     optimizer: optax.GradientTransformation,
     mechanism: plan_lib.Mechanism,
     *,
-    params: Any = None,
+    params: Params | None = None,
 ) -> State:
   """Return the state before the first step.
 
@@ -101,9 +102,9 @@ class Averaged(NamedTuple):
     inner: the optimizer's state.
   """
 
-  average: Any
+  average: Params
   steps: jax.Array
-  inner: Any
+  inner: optax.OptState
 
 
 def averaged(
@@ -120,10 +121,12 @@ def averaged(
     decay: at least 0 and below 1; about 1 / (1 - decay) steps are averaged.
   """
 
-  def init(params: Any) -> Averaged:
+  def init(params: Params) -> Averaged:
     return Averaged(params, jnp.zeros((), jnp.int32), optimizer.init(params))
 
-  def update(updates: Any, state: Averaged, params: Any = None) -> Any:
+  def update(
+      updates: Params, state: Averaged, params: Params | None = None
+  ) -> tuple[Params, Averaged]:
     updates, inner = optimizer.update(updates, state.inner, params)
     new, count = optax.apply_updates(params, updates), state.steps
     share = 1 - jnp.minimum(decay, count / (count + 1.0))
@@ -152,10 +155,12 @@ def make_optimizer(
     moments = {"momentum": chosen.momentum}
   given = {k: v for k, v in moments.items() if v is not None}
   optimizer = getattr(optax, chosen.name)(schedule, **given)
-  return averaged(optimizer, chosen.average) if chosen.average else optimizer
+  if chosen.average:
+    optimizer = averaged(optimizer, chosen.average)
+  return optimizer
 
 
-def published(state: State) -> Any:
+def published(state: State) -> Params:
   """Return the model of a state: the average, or the parameters without one."""
   if isinstance(state.opt_state, Averaged):
     return state.opt_state.average

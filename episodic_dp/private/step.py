@@ -52,6 +52,7 @@ from episodic_dp import learners
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
 from episodic_dp.data import dataset as dataset_lib
+from episodic_dp.models.model import Params
 from episodic_dp.private import clipping
 from episodic_dp.private import keys
 from episodic_dp.private import noise
@@ -104,7 +105,9 @@ class Compute:
       return self.mesh
     backends.warn_of_idle_cores()
     devices = jax.devices()
-    return sharding.make_mesh(devices) if len(devices) > 1 else None
+    if len(devices) == 1:
+      return None
+    return sharding.make_mesh(devices)
 
 
 # The parts of a step, as pure functions of its state --------------------------
@@ -224,13 +227,15 @@ def begin(program: Program, state: state_lib.State, slots: int) -> Totals:
   """
   size = sum(p.size for p in jax.tree.leaves(state.params))
   zeros = jnp.zeros(size, jnp.float32)
-  names = _DIAGNOSTICS if program.compute.diagnostics else ()
+  diagnostics: Diagnostics = {}
+  if program.compute.diagnostics:
+    diagnostics = {name: jnp.zeros(()) for name in _DIAGNOSTICS}
   norms: Any = ()
   if program.release.mechanism.clipping == "private_quantile":
     norms = jnp.zeros_like(state.clip)
   elif program.release.mechanism.clipping == "percentile_window":
     norms = jnp.zeros((slots, state.clip.size))
-  return Totals(zeros, zeros, {name: jnp.zeros(()) for name in names}, norms)
+  return Totals(zeros, zeros, diagnostics, norms)
 
 
 def add(
@@ -264,11 +269,9 @@ def add(
   padding = -tasks.mask.shape[0] % size
   rows = jnp.pad(tasks.rows, ((0, padding), (0, 0), (0, 0)))
   mask = jnp.pad(tasks.mask, (0, padding))
-  augmentation, layers, inner = (
-      keys.step_key(state.key, purpose, state.step)
-      for purpose in (keys.AUGMENTATION, keys.LAYERS, keys.INNER_NOISE)
-  )
-
+  augmentation = keys.step_key(state.key, keys.AUGMENTATION, state.step)
+  layers = keys.step_key(state.key, keys.LAYERS, state.step)
+  inner = keys.step_key(state.key, keys.INNER_NOISE, state.step)
   episode, data = program.release.plan.episode, program.dataset
 
   def one(
@@ -339,10 +342,10 @@ def _clipped_gradient(
 
 def task_gradient(
     learner: learners.Learner,
-    params: Any,
+    params: Params,
     task: sampling.EpisodeBatch,
     layer_key: jax.Array,
-) -> tuple[jax.Array, Any]:
+) -> tuple[jax.Array, Params]:
   """Return the loss and gradient of a task: means over its random numbers.
 
   Args:
@@ -364,7 +367,7 @@ def task_gradient(
   return jax.tree.map(lambda a: a.mean(0), found)
 
 
-def _as_one(tree: Any) -> jax.Array:
+def _as_one(tree: Params) -> jax.Array:
   """Return the entries of all arrays: [parameters]."""
   return flatten_util.ravel_pytree(tree)[0]
 
@@ -413,15 +416,13 @@ def summarise(diagnostics: Diagnostics, mask: jax.Array) -> Diagnostics:
   if not diagnostics:
     return {}
   count = mask.sum().astype(jnp.float32)
-  means = {
-      f"private/{name}": total / jnp.maximum(count, 1)
-      for name, total in diagnostics.items()
-      if name != "non_finite"
-  }
-  return means | {
-      "private/tasks": count,
-      "private/non_finite": diagnostics["non_finite"],
-  }
+  metrics = {}
+  for name, total in diagnostics.items():
+    if name != "non_finite":
+      metrics[f"private/{name}"] = total / jnp.maximum(count, 1)
+  metrics["private/tasks"] = count
+  metrics["private/non_finite"] = diagnostics["non_finite"]
+  return metrics
 
 
 def finish(
@@ -540,7 +541,10 @@ def sum_tasks(
 
 
 def on_devices(
-    mesh: jax.sharding.Mesh, function: Callable[..., Any], *specs: Any, out: Any
+    mesh: jax.sharding.Mesh,
+    function: Callable[..., Any],
+    *specs: jax.P,
+    out: jax.P,
 ) -> Callable[..., Any]:
   """Map a function over the devices of a mesh; see the module's text."""
   return jax.shard_map(
@@ -555,7 +559,7 @@ def summed(totals: Totals) -> Totals:
   return restore(lax.psum(flat, sharding.AXIS))
 
 
-def varying(tree: Any) -> Any:
+def varying(tree: clipping.Tree) -> clipping.Tree:
   """Cast the tree to differ between devices; see the module's text."""
   return jax.tree.map(
       lambda a: lax.pcast(a, sharding.AXIS, to="varying"), tree

@@ -42,7 +42,9 @@ def __getattr__(name: str) -> Any:
   module = importlib.import_module(
       f"episodic_dp.sampling.{_MODULES.get(name, name)}"
   )
-  return getattr(module, name) if name in _MODULES else module
+  if name not in _MODULES:
+    return module
+  return getattr(module, name)
 
 
 __dir__ = __all__.copy

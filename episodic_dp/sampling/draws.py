@@ -14,7 +14,6 @@ function of its number.
 
 from collections.abc import Mapping
 import functools
-import itertools
 import math
 
 import jax
@@ -137,7 +136,9 @@ def resolve_swaps(targets: jax.Array) -> jax.Array:
     int32[..., slots].
   """
   slots = targets.shape[-1]
-  links = _compare if slots <= _MAX_COMPARED else _sort
+  links = _compare
+  if slots > _MAX_COMPARED:
+    links = _sort
   before, link = jnp.vectorize(links, signature="(s)->(s),(s)")(targets)
   position = jnp.arange(slots, dtype=jnp.int32)
   root = jnp.where(link < 0, position, link)
@@ -206,12 +207,17 @@ def draw_counts(
   Returns:
     int32[...]: first + the number of thresholds that are at most `bits`.
   """
-  entries = np.asarray([len(t.thresholds) for t in tables.values()], np.int32)
+  firsts: list[int] = []
+  lengths: list[int] = []
+  numbers: list[int] = []
+  for table in tables.values():
+    firsts.append(table.first)
+    lengths.append(len(table.thresholds))
+    numbers += table.thresholds
+  entries = np.asarray(lengths, np.int32)
   starts = np.cumsum(entries, dtype=np.int32) - entries
-  firsts = np.asarray([t.first for t in tables.values()], np.int32)
   # One unused number, so that the array to gather from is never empty.
-  numbers = itertools.chain(*(t.thresholds for t in tables.values()), [0])
-  thresholds = jnp.asarray([_words(number) for number in numbers], jnp.uint32)
+  thresholds = jnp.asarray([*map(_words, (*numbers, 0))], jnp.uint32)
   which = jnp.searchsorted(jnp.asarray([*tables], jnp.int32), children)
   start = jnp.asarray(starts)[which]
 
@@ -234,7 +240,7 @@ def draw_counts(
       halve,
       (start, start + jnp.asarray(entries)[which]),
   )
-  return jnp.asarray(firsts)[which] + low - start
+  return jnp.asarray(firsts, jnp.int32)[which] + low - start
 
 
 def _words(number: int) -> list[int]:

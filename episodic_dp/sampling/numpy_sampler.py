@@ -228,13 +228,18 @@ def group_tasks(
   """
   episode = plan.task_form
   way, held = episode.way, episode.shot + episode.query
-  lead = 0 if episode.form == "disjoint" else 1
   end = stages_lib.class_level(hierarchy, plan) + 1
-  end += episode.form == "independent"
+  if episode.form == "independent":
+    end += 1
+  lead = 1
+  if episode.form == "disjoint":
+    lead = 0
   # The slots that form one task: of a primary unit, of all units, or of a task.
   classes = math.prod(mask.shape[lead:end])
   examples = math.prod(mask.shape[end:])
-  missing = way - classes if lead else -classes % way
+  missing = way - classes
+  if not lead:
+    missing %= way
   padding = [(0, 0)] * lead + [(0, missing), (0, held - examples)]
 
   def cut(slots: Any) -> Any:
@@ -305,7 +310,7 @@ def _draw_ordered(
     int64[sum of take]: child numbers, distinct within a family.
   """
   ends = np.cumsum(take)
-  position = np.arange(ends[-1] if ends.size else 0)
+  position = np.arange(take.sum())
   position -= np.repeat(ends - take, take)
   left = np.repeat(children, take) - position
   targets = position + _uniform_below(_bits(generator, position.size), left)
