@@ -22,7 +22,7 @@ are accumulated in float32.
 docs/clusters.md has what was measured on a GPU. No TPU has been measured.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 import functools
 import math
 import os
@@ -51,16 +51,14 @@ class Choices(NamedTuple):
   least_channels: float
   loops: bool
   microbatch_size: int
-  compiler_options: Mapping[str, Any] | None
+  compiler_options: dict[str, Any] | None
 
 
 # Loops in compact form. XLA removed this option after jaxlib 0.11.0, and a
 # process ends if it sets an option that XLA does not know.
-SHORT_LOOPS = (
-    {"xla_cpu_use_fusion_emitters": False}
-    if jax.__version_info__ < (0, 11)
-    else {}
-)
+SHORT_LOOPS: dict[str, bool] = {}
+if jax.__version_info__ < (0, 11):
+  SHORT_LOOPS["xla_cpu_use_fusion_emitters"] = False
 _MOST_TASKS = 64  # Computed together, of a GiB each.
 
 
@@ -81,9 +79,12 @@ def choices() -> Choices:
         microbatch_size=1,
         compiler_options=options,
     )
+  least_channels = math.inf
+  if name() == "gpu":
+    least_channels = 1
   return Choices(
       own_forms=False,
-      least_channels=1 if name() == "gpu" else math.inf,
+      least_channels=least_channels,
       loops=False,
       microbatch_size=_tasks_at_once(jax.local_devices()[0]),
       compiler_options=None,
@@ -111,8 +112,7 @@ def jit(function: Callable[..., Any], **options: Any) -> Any:
   chosen = choices().compiler_options
   if jax.config.values["jax_disable_most_optimizations"]:
     chosen = None  # The user asked for even fewer optimisations.
-  compiler_options = None if chosen is None else dict(chosen)
-  return jax.jit(function, compiler_options=compiler_options, **options)
+  return jax.jit(function, compiler_options=chosen, **options)
 
 
 def use_all_cores() -> None:

@@ -46,8 +46,10 @@ def phase(what: str, *, at_once: bool = False) -> Iterator[None]:
     nonlocal said
     pause = _SILENT
     while not ended.wait(pause):
-      so_far = f"{short}: {time.monotonic() - began:.0f} s so far"
-      _say(so_far if said else what)
+      line = what
+      if said:
+        line = f"{short}: {time.monotonic() - began:.0f} s so far"
+      _say(line)
       said = True
       pause = min(2 * pause, _LONGEST)
 

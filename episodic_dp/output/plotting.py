@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import cycler
 import matplotlib
 from matplotlib import axes as axes_lib
+from matplotlib import axis as axis_lib
 from matplotlib import figure as figure_lib
 from matplotlib import ticker
 import numpy as np
@@ -113,7 +114,9 @@ def series(number: int) -> dict[str, Any]:
   )
 
 
-def ticks(axis: Any, values: Sequence[float]) -> None:
+def ticks(
+    axis: axis_lib.XAxis | axis_lib.YAxis, values: Sequence[float]
+) -> None:
   """Set ticks at these values only, as plain numbers.
 
   Labels of a horizontal axis are tilted if two would touch.
@@ -130,7 +133,7 @@ def ticks(axis: Any, values: Sequence[float]) -> None:
     axis.set_tick_params(rotation=35)
 
 
-def over_steps(axes: Any) -> None:
+def over_steps(axes: Axes) -> None:
   """Format the horizontal axis for steps: whole numbers from 0."""
   axes.set_xlim(left=0)
   axes.set_xlabel("steps")
@@ -139,16 +142,18 @@ def over_steps(axes: Any) -> None:
   )
 
 
-def plain_numbers(axis: Any) -> None:
+def plain_numbers(axis: axis_lib.Axis) -> None:
   """Label a logarithmic axis of few powers of ten 0.2, 0.5, 1, 2 ..."""
   low, high = axis.get_view_interval()
-  between = (1, 2, 3, 5) if high < 300 * low else (1,)
+  between: tuple[int, ...] = (1,)
+  if high < 300 * low:
+    between = (1, 2, 3, 5)
   axis.set_major_locator(ticker.LogLocator(subs=between))
   axis.set_major_formatter(ticker.FuncFormatter(lambda x, _: f"{x:g}"))
   axis.set_minor_formatter(ticker.NullFormatter())
 
 
-def legend_below(axes: Any, columns: int = 2, gap: float = 0.15) -> None:
+def legend_below(axes: Axes, columns: int = 2, gap: float = 0.15) -> None:
   """Put the legend below the panel's label, at `gap` of the panel's height."""
   axes.legend(
       loc="upper center", bbox_to_anchor=(0.5, -gap), ncols=columns

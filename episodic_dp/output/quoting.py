@@ -16,9 +16,9 @@ def printable(text: str) -> str:
   """
   if text.isprintable():
     return text
-  return "".join(
-      c.encode("unicode_escape").decode("ascii")
-      if unicodedata.category(c) in _UNSAFE and c not in _JOINERS
-      else c
-      for c in text
-  )
+  safe = ""
+  for c in text:
+    if unicodedata.category(c) in _UNSAFE and c not in _JOINERS:
+      c = c.encode("unicode_escape").decode("ascii")
+    safe += c
+  return safe

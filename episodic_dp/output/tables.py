@@ -19,23 +19,16 @@ def text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     header: names of the columns.
     rows: rows with one cell for each column; formatted by `str`.
   """
-  names, *body = (
-      [quoting.printable(str(c)) for c in row] for row in (header, *rows)
-  )
-  columns = list(zip(names, *body))
-  widths = [max(map(len, column)) for column in columns]
-  right = [
-      k > 0 and all(_NUMBER.match(cell) for cell in cells)
-      for k, (_, *cells) in enumerate(columns)
-  ]
-  lines = [names, ["-" * width for width in widths], *body]
-  return "\n".join(
-      "  ".join(
-          cell.rjust(width) if flush else cell.ljust(width)
-          for cell, width, flush in zip(line, widths, right)
-      ).rstrip()
-      for line in lines
-  )
+  columns: list[list[str]] = []
+  for name, *cells in zip(header, *rows):
+    cells = [quoting.printable(str(cell)) for cell in (name, *cells)]
+    width = max(map(len, cells))
+    align = str.ljust
+    if columns and all(map(_NUMBER.match, cells[1:])):
+      align = str.rjust
+    cells.insert(1, "-" * width)
+    columns.append([align(cell, width) for cell in cells])
+  return "\n".join("  ".join(line).rstrip() for line in zip(*columns))
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -44,6 +37,6 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
   return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
   """Format a cell of Markdown; a bar would end it."""
   return re.sub(r"(?<!\\)\|", r"\|", quoting.printable(str(value)))
