@@ -18,7 +18,7 @@ _ADAPTIVE: dict[str, dict[str, float]] = {
 }
 
 
-def _check_squared(name: str, value: Any) -> None:
+def _check_squared(name: str, value: float | None) -> None:
   """Refuse noise whose square would be 0 or infinite: accountants square it."""
   if not 1e-30 <= _validate.positive(name, value) <= 1e30:
     raise _validate.refusal(name, value, "a number from 1e-30 to 1e+30")
@@ -156,9 +156,9 @@ class Mechanism:
     It costs what "private_quantile" costs at the same noise multiplier, and
     accepts any, even one that leaves the count no noise.
     """
-    unused: dict[str, Any] = {
-        name: None for names in _ADAPTIVE.values() for name in names
-    }
+    unused: dict[str, Any] = {}
+    for names in _ADAPTIVE.values():
+      unused |= dict.fromkeys(names)
     return dataclasses.replace(self, clipping="fixed", **unused)
 
   @property

@@ -99,7 +99,9 @@ class Release:
   @property
   def task_unit(self) -> str:
     """Return the clip unit that is one whole task of the episode."""
-    return self.levels[0] if self.plan.task_form.form == "unit" else EPISODE
+    if self.plan.task_form.form == "unit":
+      return self.levels[0]
+    return EPISODE
 
   @property
   def clip_level(self) -> int:
@@ -108,11 +110,9 @@ class Release:
     For tasks made from classes this is the class level: several of its units
     share one clip unit.
     """
-    return (
-        stages.class_level(self.hierarchy, self.plan)
-        if self.mechanism.clip_unit == EPISODE
-        else self.hierarchy.level_index(self.mechanism.clip_unit)
-    )
+    if self.mechanism.clip_unit == EPISODE:
+      return stages.class_level(self.hierarchy, self.plan)
+    return self.hierarchy.level_index(self.mechanism.clip_unit)
 
   def check_level(self, level: str) -> None:
     """Reject a level for which no guarantee is proved.
@@ -146,16 +146,16 @@ def _check_clip_unit(release: Release) -> None:
   """Check that the clip unit is a task, or an example with inner noise."""
   hierarchy, episode = release.hierarchy, release.plan.episode
   unit = release.mechanism.clip_unit
-  primary = hierarchy.levels[0]
   if unit != EPISODE:
     hierarchy.level_index(unit)  # Raises PlanError for an unknown level.
   elif episode is None or episode.form == "unit":
-    nearest = primary if episode is not None else hierarchy.levels[-1]
+    tasks, nearest = "form='unit'", hierarchy.levels[0]
+    if episode is None:
+      tasks, nearest = "no episode", hierarchy.levels[-1]
     raise errors.PlanError(
         "clip_unit='episode': expected tasks made from sampled classes"
-        " (form='disjoint' or 'independent'); this plan has "
-        + ("no episode" if episode is None else "form='unit'")
-        + f": use clip_unit='{nearest}'"
+        f" (form='disjoint' or 'independent'); this plan has {tasks}: use"
+        f" clip_unit='{nearest}'"
     )
   if episode is None:
     return
@@ -229,7 +229,9 @@ def _check_copies(release: Release, k: int) -> None:
   hierarchy, plan = release.hierarchy, release.plan
   level, primary = hierarchy.levels[k], hierarchy.levels[0]
   stage, episode = plan.stages[0], plan.episode
-  most = hierarchy.most_copies[k] if hierarchy.most_copies is not None else 0
+  most = 0
+  if hierarchy.most_copies is not None:
+    most = hierarchy.most_copies[k]
   if most == 1:
     return  # The record is in one primary unit, as in any tree.
   if most == 0:
@@ -372,11 +374,13 @@ class Tree:
 
   def build(self) -> Hierarchy:
     """Build the hierarchy; raises PlanError if the fields contradict."""
-    counts = self.child_counts
+    offsets = None
+    if self.child_counts is not None:
+      offsets = _offsets(self.child_counts)
     return Hierarchy(
         levels=self.levels,
         sizes=self.sizes,
-        offsets=None if counts is None else _offsets(counts),
+        offsets=offsets,
         copies=self.copies,
         most_copies=self.most_copies,
         units_from_records=self.units_from_records,
@@ -418,20 +422,26 @@ def _runs(counts: np.ndarray) -> tuple[_Run, ...]:
   """Merge equal neighbours into one pair (number, repetitions)."""
   starts = np.flatnonzero(np.append(True, counts[1:] != counts[:-1]))
   lengths = np.diff(np.append(starts, counts.size))
-  return tuple(
-      (int(count), int(length)) if length > 1 else int(count)
-      for count, length in zip(counts[starts], lengths)
-  )
+  runs: list[_Run] = []
+  for count, length in zip(counts[starts].tolist(), lengths.tolist()):
+    if length > 1:
+      runs.append((count, length))
+    else:
+      runs.append(count)
+  return tuple(runs)
 
 
 def _offsets(levels: Sequence[Sequence[_Run]]) -> tuple[np.ndarray, ...]:
   """Return the offsets of a ragged hierarchy from the `_runs` of its levels."""
   units, offsets = 1, []
   for k, runs in enumerate(levels):
-    pairs = [(run, 1) if isinstance(run, int) else run for run in runs]
     # Python integers: checked before any array of that size is allocated.
-    total = sum(times for _, times in pairs)
-    below = sum(count * times for count, times in pairs)
+    pairs, total, below = [], 0, 0
+    for run in runs:
+      count, times = (run, 1) if isinstance(run, int) else run
+      pairs.append((count, times))
+      total += times
+      below += count * times
     if (
         total != units
         or total > _MOST_UNITS

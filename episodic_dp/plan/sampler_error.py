@@ -79,18 +79,21 @@ def binomial_table(n: int, p: float) -> BinomialTable:
   high = bisect.bisect_left(sums, total - limit) - 1
   cut = sums[low] + total - sums[high + 1]
   first, capacity = smallest + low, smallest + high
+  rounded = fractions.Fraction(len(weights), 1 << BITS)
+  upper = lower = 0.0
+  if capacity < n:
+    upper = _share(total - sums[high], total)
+  if first > 0:
+    lower = _share(sums[low + 1], total)
   return BinomialTable(
       first=first,
       thresholds=tuple(
           (weight << BITS) // total for weight in sums[low + 1 : high + 1]
       ),
       capacity=capacity,
-      error=float(
-          fractions.Fraction(cut, total)
-          + fractions.Fraction(len(weights), 1 << BITS)
-      ),
-      upper=_share(total - sums[high], total) if capacity < n else 0.0,
-      lower=_share(sums[low + 1], total) if first > 0 else 0.0,
+      error=float(fractions.Fraction(cut, total) + rounded),
+      upper=upper,
+      lower=lower,
   )
 
 
@@ -139,7 +142,8 @@ def capacities(
       tables = count_tables(stage, counts)
       largest = max(table.capacity for table in tables.values())
     elif isinstance(stage, stages_lib.FixedSize):
-      largest = stage.n if k else min(largest, stage.n)
+      if k > 0 or stage.n < largest:
+        largest = stage.n
     result.append(max(largest, 1))
   return tuple(result)
 
@@ -259,7 +263,7 @@ def _unmatched(
   entries = len(table.thresholds) + 1
   rounded = 2 + 1 / (1 - rate) + table.capacity / (children * rate)
   # Doubled for a pass: the table's 1 / T is rounded.
-  moved = 2.0 ** -(TAIL_BITS - 2) if edges else 0.0
-  return (
-      2 * edges + moved + entries * rounded * 2.0**-BITS
-  )
+  moved = 2 * edges
+  if edges:
+    moved += 2.0 ** -(TAIL_BITS - 2)
+  return moved + entries * rounded * 2.0**-BITS

@@ -149,8 +149,9 @@ def parse_stage(text: str) -> Stage:
   Raises:
     PlanError: the text is not a stage; the message lists the forms.
   """
-  found = _TEXT.fullmatch(str(text))
-  name, keyword, number, divisor = found.groups() if found else ("",) * 4
+  name = keyword = number = divisor = ""
+  if found := _TEXT.fullmatch(str(text)):
+    name, keyword, number, divisor = found.groups()
   try:
     stage = _STAGES[name]
     if not (keyword or number or divisor):
@@ -267,8 +268,9 @@ class SamplingPlan:
   @property
   def repeats(self) -> tuple[int, ...]:
     """Return (tasks,) if each task samples the whole tree again, else ()."""
-    tasks = self.episode.tasks if self.episode else None
-    return () if tasks is None else (tasks,)
+    if self.episode is None or self.episode.tasks is None:
+      return ()
+    return (self.episode.tasks,)
 
 
 @functools.lru_cache(maxsize=64)  # Keyed by object: ledgers call every step.

@@ -42,7 +42,9 @@ def validate(hierarchy: Hierarchy, plan: stages.SamplingPlan) -> None:
       counts = hierarchy.child_counts(k)
       unit = int(np.argmin(counts))
       if counts[unit] < stage.n:
-        place = hierarchy.describe(k - 1, unit) if k else "the hierarchy"
+        place = "the hierarchy"
+        if k > 0:
+          place = hierarchy.describe(k - 1, unit)
         raise errors.PlanError(
             f"{place} has {counts[unit]} of level '{levels[k]}', and stage"
             f" FixedSize({stage.n}) samples {stage.n}: sample at most"
@@ -54,31 +56,34 @@ def validate(hierarchy: Hierarchy, plan: stages.SamplingPlan) -> None:
 
 
 def _drawn(
-    hierarchy: Hierarchy, plan: stages.SamplingPlan, level: int
-) -> int:
-  """Return the number of children that the stage samples of every unit.
+    hierarchy: Hierarchy, plan: stages.SamplingPlan, levels: Iterable[int]
+) -> list[int]:
+  """Return the number of children that each stage samples of every unit.
 
   Raises:
     PlanError: units give different numbers, and none may be short.
   """
-  stage = plan.stages[level]
-  counts = hierarchy.child_counts(level)
-  if isinstance(stage, stages.Poisson):
-    raise errors.PlanError(
-        f"stage {stage} of level '{hierarchy.levels[level]}' samples a random"
-        " number, but an episode has a fixed number of classes and examples:"
-        " use FixedSize(n)"
-    )
-  if isinstance(stage, stages.FixedSize):  # Short units are checked elsewhere.
-    return stage.n
-  low, high = int(counts.min()), int(counts.max())
-  if low != high and not plan.allow_short_units:
-    raise errors.PlanError(
-        f"level '{hierarchy.levels[level]}' gives between {low} and {high}"
-        f" units with {stage}, but an episode has a fixed number: use"
-        f" FixedSize({max(low, 1)})"
-    )
-  return high
+  drawn = []
+  for level in levels:
+    stage = plan.stages[level]
+    counts = hierarchy.child_counts(level)
+    low, high = int(counts.min()), int(counts.max())
+    if isinstance(stage, stages.Poisson):
+      raise errors.PlanError(
+          f"stage {stage} of level '{hierarchy.levels[level]}' samples a random"
+          " number, but an episode has a fixed number of classes and examples:"
+          " use FixedSize(n)"
+      )
+    if isinstance(stage, stages.FixedSize):
+      high = stage.n  # Short units are checked elsewhere.
+    elif low != high and not plan.allow_short_units:
+      raise errors.PlanError(
+          f"level '{hierarchy.levels[level]}' gives between {low} and {high}"
+          f" units with {stage}, but an episode has a fixed number: use"
+          f" FixedSize({max(low, 1)})"
+      )
+    drawn.append(high)
+  return drawn
 
 
 def _validate_episode(
@@ -87,7 +92,7 @@ def _validate_episode(
   """Check way, shot and query against the numbers that the stages sample."""
   last, level = hierarchy.depth - 1, stages.class_level(hierarchy, plan)
   below = range(level + 1, last + 1)
-  drawn = [_drawn(hierarchy, plan, k) for k in below]
+  drawn = _drawn(hierarchy, plan, below)
   examples = math.prod(drawn)
   if _differs(examples, episode.shot + episode.query, plan, below):
     raise errors.PlanError(
@@ -104,15 +109,17 @@ def _validate_episode(
         " in the query set: make shot and query multiples of"
         f" {together}, or use FixedSize(1) for level '{hierarchy.levels[last]}'"
     )
-  upper = range(1 if episode.form == "unit" else 0, level + 1)
-  classes = math.prod(_drawn(hierarchy, plan, k) for k in upper)
+  upper = range(level + 1)
+  if episode.form == "unit":
+    upper = range(1, level + 1)
+  classes = math.prod(_drawn(hierarchy, plan, upper))
   if episode.form == "disjoint":
     if classes % episode.way:
       raise errors.PlanError(
           f"the class stages sample {classes} classes, which do not divide into"
           f" tasks of way {episode.way}: sample a multiple of {episode.way}"
       )
-    inner = math.prod(_drawn(hierarchy, plan, k) for k in range(1, level + 1))
+    inner = math.prod(_drawn(hierarchy, plan, range(1, level + 1)))
     if inner % episode.way and episode.way % inner:
       raise errors.PlanError(
           f"each {hierarchy.levels[0]} gives {inner} classes and a task has way"
@@ -134,10 +141,10 @@ def _differs(
   With short units allowed, fewer are accepted for `All`: a neighbour of sound
   data may lack one unit of exactly enough, and then fills no task.
   """
-  short = plan.allow_short_units and any(
-      isinstance(plan.stages[k], stages.All) for k in levels
-  )
-  return drawn > wanted if short else drawn != wanted
+  for k in levels:
+    if plan.allow_short_units and isinstance(plan.stages[k], stages.All):
+      return drawn > wanted
+  return drawn != wanted
 
 
 def examples_per_step(
@@ -150,11 +157,10 @@ def examples_per_step(
   for k, stage in enumerate(plan.stages):
     counts = hierarchy.child_counts(k)
     rates = stage.rate(counts)
-    chosen = (
-        np.repeat(chosen * rates, counts)
-        if hierarchy.sizes is None
-        else chosen * (counts * rates)
-    )
+    if hierarchy.sizes is None:
+      chosen = np.repeat(chosen * rates, counts)
+    else:
+      chosen = chosen * (counts * rates)
   return float(chosen.sum())
 
 
@@ -184,11 +190,8 @@ def tasks_per_step(
     primary = float(min(stage.n, units))
   if episode.form == "unit":
     return primary
-  inner = math.prod(
-      _drawn(hierarchy, plan, k)
-      for k in range(1, stages.class_level(hierarchy, plan) + 1)
-  )
-  return primary * inner / episode.way
+  below = range(1, stages.class_level(hierarchy, plan) + 1)
+  return primary * math.prod(_drawn(hierarchy, plan, below)) / episode.way
 
 
 def task_plan(
