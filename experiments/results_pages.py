@@ -52,10 +52,9 @@ def write(folder: str | os.PathLike = FOLDER) -> list[str]:
 
 def read(folder: str | os.PathLike = FOLDER) -> dict[str, dict[str, Any]]:
   """Return the JSON files of a folder, by name."""
-  found = {
-      path.stem: json.loads(path.read_text(encoding="utf-8"))
-      for path in sorted(pathlib.Path(folder).glob("*.json"))
-  }
+  found = {}
+  for path in sorted(pathlib.Path(folder).glob("*.json")):
+    found[path.stem] = json.loads(path.read_text(encoding="utf-8"))
   if not found:
     raise ValueError(f"--out={os.fspath(folder)}: expected results (*.json)")
   return found
@@ -88,12 +87,12 @@ def page(target: Any, stored: Mapping[str, Any]) -> str:
     target: a `panels.Target`.
     stored: the content of its JSON file.
   """
-  found = target.finding(stored["runs"])
-  parts = [
-      f"# {target.title}",
-      target.about,
-      textwrap.fill(_TOGETHER, 80) if _together(stored["runs"]) else "",
-      textwrap.fill(f"**{found}**", 80) if found else "",
+  parts = [f"# {target.title}", target.about]
+  if _together(stored["runs"]):
+    parts.append(textwrap.fill(_TOGETHER, 80))
+  if found := target.finding(stored["runs"]):
+    parts.append(textwrap.fill(f"**{found}**", 80))
+  parts += [
       tables.markdown(*target.table(stored["runs"])),
       f"![{stored['target']}]({stored['target']}.png)",
       target.notes,
@@ -115,12 +114,14 @@ def _together(runs: Any) -> bool:
 
   Outcomes before 2.1 do not say how the queries came: they came together.
   """
-  return isinstance(runs, dict) and any(
-      isinstance(outcome.get("accuracy"), dict)
-      and "queries" not in outcome
-      and _by_batch(outcome.get("config", {}).get("model", {}))
-      for outcome in runs.values()
-  )
+  if not isinstance(runs, dict):
+    return False
+  for outcome in runs.values():
+    network = outcome.get("config", {}).get("model", {})
+    measured = isinstance(outcome.get("accuracy"), dict)
+    if measured and "queries" not in outcome and _by_batch(network):
+      return True
+  return False
 
 
 def _by_batch(network: Mapping[str, Any]) -> bool:
@@ -132,20 +133,25 @@ def _by_batch(network: Mapping[str, Any]) -> bool:
 
 def _how(stored: Mapping[str, Any]) -> str:
   """List command, code, device and keys."""
-  runs = stored["runs"] if isinstance(stored.get("runs"), dict) else {}
+  runs = stored.get("runs")
+  if not isinstance(runs, dict):
+    runs = {}
   lines = [f"`{stored['command']}`"]
-  codes = sorted({code for o in runs.values() for code in o.get("code", ())})
+  codes = set()
+  for outcome in runs.values():
+    codes.update(outcome.get("code", ()))
   if "committed" in stored:
     lines.append(
         f"results committed at {stored['committed']}; the code that ran is not"
         " recorded, and was that commit or an older one"
     )
   elif codes:
-    lines.append(f"code: {', '.join(codes)}")
+    lines.append(f"code: {', '.join(sorted(codes))}")
   if "device" in stored:
     lines.append(f"on {stored['device']}")
   if runs:
-    keys, versions = set(), collections.Counter()
+    keys: set[int | None] = set()
+    versions: collections.Counter[str] = collections.Counter()
     for outcome in runs.values():
       versions[outcome.get("version", "unknown")] += 1
       keys |= {outcome["labels"].get(name) for name in _KEYS}
@@ -253,21 +259,21 @@ def first_page(
   private = [r for r in rows if r["private"] and cell(r) in table]
   private.sort(key=lambda r: r["accuracy"] - table[cell(r)][1])
   lines = [_line(row, rows) for row in private]
-  lines += [
-      [published.task(*missing), *["-"] * (len(_HEADER) - 1)]
-      for missing in sorted(set(table) - {cell(r) for r in private})
-  ]
-  together = any(row.get("queries") != runs_lib.ALONE for row in private)
+  for missing in sorted({*table}.difference(map(cell, private))):
+    lines.append([published.task(*missing), *["-"] * (len(_HEADER) - 1)])
+  together = ""
+  if any(row.get("queries") != runs_lib.ALONE for row in private):
+    together = textwrap.fill(_TOGETHER, 80) + "\n\n"
+  omniglot = published.epsilon("omniglot", poisson=True)
+  mini_imagenet = published.epsilon("mini_imagenet", poisson=True)
   return _TEXT.format(
-      together=textwrap.fill(_TOGETHER, 80) + "\n\n" if together else "",
+      together=together,
       table=tables.markdown(_HEADER, lines),
       pages="\n".join(
           f"- [{name}]({name}.md): {text}" for name, text in titles.items()
       ),
-      **{
-          data: report.rounded_up(published.epsilon(data, poisson=True))
-          for data in ("omniglot", "mini_imagenet")
-      },
+      omniglot=report.rounded_up(omniglot),
+      mini_imagenet=report.rounded_up(mini_imagenet),
   )
 
 
@@ -276,16 +282,21 @@ def _line(row: Mapping[str, Any], rows: list[dict[str, Any]]) -> list[str]:
   cell = published.cell(row)
   plain, private = published.TABLE3[cell]
   alike = ("data", "way", "shot", "learner", "clipping", "width")
-  others = [
-      f"{r['accuracy']:.1f}"
-      for r in rows
-      if not r["private"] and all(r.get(k) == row.get(k) for k in alike)
-  ]
+  others = []
+  for other in rows:
+    same = all(other.get(name) == row.get(name) for name in alike)
+    if same and not other["private"]:
+      others.append(f"{other['accuracy']:.1f}")
   by = _LEARNERS.get(row["learner"], row["learner"])
   if row.get("clipping", "fixed") != "fixed":
     by += f", {row['clipping']} clipping"
   if row.get("start", "random") != "random":
     by += f" from {row['start']}"
+  spent, untrained = "no guarantee", "-"
+  if isinstance(row["epsilon"], float):
+    spent = report.rounded_up(row["epsilon"])
+  if row.get("untrained") is not None:
+    untrained = f"{row['untrained']:.1f}"
   return [
       f"[{published.task(*cell)}](table3.md)",
       f"{plain:.1f}",
@@ -293,10 +304,8 @@ def _line(row: Mapping[str, Any], rows: list[dict[str, Any]]) -> list[str]:
       f"{published.EPSILON:g}, "
       + report.rounded_up(published.epsilon(cell[0], poisson=False)),
       f"{row['accuracy']:.1f} ({by}, {row['keys']} key(s))",
-      report.rounded_up(row["epsilon"])
-      if isinstance(row["epsilon"], float)
-      else "no guarantee",
+      spent,
       *(others or ["-"]),
-      f"{row['untrained']:.1f}" if row.get("untrained") is not None else "-",
+      untrained,
       row.get("version", "-"),
   ]

@@ -104,18 +104,12 @@ class Run:
     preset = self.config.rpartition(".")[2]
     if self.arguments:
       preset += f":{self.arguments}"
-    return " ".join(
-        [
-            f"episodic-dp {self.program}",
-            f"--config={preset}",
-            *(
-                shlex.quote(f"--config.{name}={value}")
-                for name, value in self.overrides.items()
-            ),
-            *([] if self.generated else ["--data_dir=DATA"]),
-            "--workdir=DIR",
-        ]
-    )
+    words = [f"episodic-dp {self.program}", f"--config={preset}"]
+    for name, value in self.overrides.items():
+      words.append(shlex.quote(f"--config.{name}={value}"))
+    if not self.generated:
+      words.append("--data_dir=DATA")
+    return " ".join([*words, "--workdir=DIR"])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -162,13 +156,8 @@ class Shared:
         lambda: config.data.load(**where),
     )
     # An evaluator is compiled for the learner and its network.
-    tested = json.dumps(
-        [
-            parts.get(name)
-            for name in ("data", "model", "learner", "episode", "fine_tuning")
-        ],
-        sort_keys=True,
-    )
+    names = ("data", "model", "learner", "episode", "fine_tuning")
+    tested = json.dumps([*map(parts.get, names)], sort_keys=True)
     spec = build.build(
         config, splits=splits, evaluator=self._made.get(tested), **where
     )
@@ -234,16 +223,15 @@ def finish(
   measured = measured_by()
   score = measured["single"]["score"].name
   entry = reporting.result_entry(result, measured)
+  alone, together = {}, {}
+  for shot in run.shots:
+    found = reporting.result_entry(result, measured_by(shot=shot))
+    alone[str(shot)] = found[score]
+    together[str(shot)] = found.get(f"{score}_transductive")
   if run.shots:
-    tests = {
-        str(shot): reporting.result_entry(result, measured_by(shot=shot))
-        for shot in run.shots
-    }
-    entry["tests"] = {shot: found[score] for shot, found in tests.items()}
+    entry["tests"] = alone
     if run.together:
-      entry["tests_transductive"] = {
-          shot: found[f"{score}_transductive"] for shot, found in tests.items()
-      }
+      entry["tests_transductive"] = together
   entry |= provenance(workdir, score) | {
       "seconds": None if resumed else round(result.seconds, 1),
       "cpu_seconds": None if resumed else round(cpu, 1),
@@ -331,10 +319,10 @@ def provenance(folder: pathlib.Path, score: str) -> dict[str, Any]:
   """
   name = f"validation_{score}"
   # Without step 0, which the first outcomes lack and which costs nothing.
-  lines = [
-      line for line in metrics.read(folder / metrics.FILE)
-      if name in line and line["step"]
-  ]
+  lines = []
+  for line in metrics.read(folder / metrics.FILE):
+    if name in line and line["step"]:
+      lines.append(line)
   config = json.loads((folder / workdir_lib.CONFIG).read_text("utf-8"))
   sizes = json.dumps(config.get("hierarchy", {}).get("sizes", []))
   if len(sizes) > _LONG:
@@ -355,22 +343,23 @@ def provenance(folder: pathlib.Path, score: str) -> dict[str, Any]:
       folder / workdir_lib.PRIVATE / workdir_lib.DIAGNOSTICS
   )
   if diagnostics and config.get("private_diagnostics"):
-    found["diagnostics"] = {
-        field.removeprefix("private/"): _column(diagnostics, field)
-        for field in _DIAGNOSTICS
-        if field in diagnostics[0]
-    }
+    columns = found["diagnostics"] = {}
+    for field in _DIAGNOSTICS:
+      if field in diagnostics[0]:
+        name = field.removeprefix("private/")
+        columns[name] = _column(diagnostics, field)
   return found
 
 
 def _column(lines: Sequence[Mapping[str, Any]], field: str) -> list[Any]:
   """Return a field of all lines, rounded to what a picture can show."""
-  return [
-      float(f"{line[field]:.5g}")
-      if isinstance(line[field], float)
-      else line[field]
-      for line in lines
-  ]
+  column = []
+  for line in lines:
+    value = line[field]
+    if isinstance(value, float):
+      value = float(f"{value:.5g}")
+    column.append(value)
+  return column
 
 
 def _digest(content: bytes) -> str:

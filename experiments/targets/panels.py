@@ -5,6 +5,8 @@ import dataclasses
 import functools
 from typing import Any
 
+import numpy as np
+
 from episodic_dp.accounting import report
 from episodic_dp.output import plotting
 from experiments import runs as runs_lib
@@ -174,7 +176,9 @@ def epsilon(level: str) -> Cell:
 def epsilon_of(same: Same, level: str) -> str:
   """Return the largest epsilon of a level, or "none"."""
   found = {o["epsilon"].get(level, {}).get("epsilon", "inf") for o in same}
-  return "none" if "inf" in found else report.rounded_up(max(found))
+  if "inf" in found:
+    return "none"
+  return report.rounded_up(max(found))
 
 
 # Pictures ---------------------------------------------------------------------
@@ -214,14 +218,11 @@ def draw_lines(
     logarithmic: scale of the horizontal axis.
   """
   for number, (legend, points) in enumerate(drawn.items()):
-    x, middle, low, high = zip(*points)
+    x, middle, low, high = np.array(points).T
     axes.errorbar(
         x,
         middle,
-        yerr=[
-            [m - a for m, a in zip(middle, low)],
-            [b - m for m, b in zip(middle, high)],
-        ],
+        yerr=[middle - low, high - middle],
         capsize=2,
         label=legend,
         **plotting.series(number),
@@ -279,13 +280,18 @@ def dots(
   names = list(dict.fromkeys(map(name, runs)))
   legends = list(dict.fromkeys(map(series, runs)))
   for k, legend in enumerate(legends):
-    some = [run for run in runs if series(run) == legend]
-    scores = [run["accuracy"]["single"] for run in some]
     shift = min(0.18, 0.8 / len(legends)) * (k - (len(legends) - 1) / 2)
+    means, places, halves = [], [], []
+    for run in runs:
+      if series(run) == legend:
+        score = run["accuracy"]["single"]
+        means.append(100 * score["mean"])
+        places.append(names.index(name(run)) + shift)
+        halves.append(50 * (score["high"] - score["low"]))
     axes.errorbar(
-        [100 * score["mean"] for score in scores],
-        [names.index(name(o)) + shift for o in some],
-        xerr=[50 * (score["high"] - score["low"]) for score in scores],
+        means,
+        places,
+        xerr=halves,
         capsize=2,
         label=legend,
         **plotting.series(k) | {"linestyle": ""},

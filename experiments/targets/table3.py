@@ -88,18 +88,18 @@ _CLIPPING = {
 
 def models(scale: str) -> list[_Model]:
   """Return our networks, and those with the paper's learner."""
-  theirs = [
-      dict(
-          data="omniglot", way=5, shots=(1,), participants=400_000, tasks=400,
-          steps=500, arguments=dict(width=16, inner_steps=5),
-          overrides=_MAML | clipping, kind=name,
-      )
-      for name, clipping in _CLIPPING.items()
-  ]
-  fewer = {"cpu": (4, 2), "full": (1, 1)}[scale]  # Tasks a step, and steps.
+  found = [*_MODELS]
+  for name, clipping in _CLIPPING.items():
+    found.append(dict(
+        data="omniglot", way=5, shots=(1,), participants=400_000, tasks=400,
+        steps=500, arguments=dict(width=16, inner_steps=5),
+        overrides=_MAML | clipping, kind=name,
+    ))
+  if scale == "full":
+    return found
   return [
-      m | dict(tasks=m["tasks"] // fewer[0], steps=m["steps"] // fewer[1])
-      for m in (*_MODELS, *theirs)
+      model | dict(tasks=model["tasks"] // 4, steps=model["steps"] // 2)
+      for model in found
   ]
 
 
@@ -117,26 +117,23 @@ def runs(scale: str) -> list[runs_lib.Run]:
     return [dataclasses.replace(run, shots=(2,), controls=True)]
   found = []
   for model in models(scale):
-    starts = ["random", *([model["start"]] if "start" in model else [])]
-    spends: list[tuple[_Model, str, float | None]] = [
-        (model, start, EPSILON) for start in starts
-    ]
-    if "start" in model:
-      # That of the published run, rounded down.
-      true = published.epsilon(model["data"], poisson=False)
-      fewer = model["true"] if scale == "full" else {}
-      spends += [
-          (model | fewer, start, math.floor(10 * true) / 10) for start in starts
-      ]
-      spends += [(model, "random", None)]
-    found += [
-        run_of(one, start, epsilon, key)
-        for one, start, epsilon in spends
-        for key in range(
-            1 if "kind" in one or epsilon is None
-            else KEYS * (2 if one.get("repeated") == start else 1)
-        )
-    ]
+    if "kind" in model:
+      found.append(run_of(model, "random", EPSILON, 0))
+      continue
+    starts = ("random", model["start"])
+    for start in starts:
+      for key in range(KEYS):
+        found.append(run_of(model, start, EPSILON, key))
+    # That of the published run, rounded down.
+    true = math.floor(10 * published.epsilon(model["data"], poisson=False)) / 10
+    spending = model | model["true"] if scale == "full" else model
+    for start in starts:
+      keys = KEYS
+      if spending.get("repeated") == start:
+        keys *= 2
+      for key in range(keys):
+        found.append(run_of(spending, start, true, key))
+    found.append(run_of(model, "random", None, 0))
   return found
 
 
@@ -169,9 +166,10 @@ def run_of(
       start=start, epsilon=epsilon, steps=arguments["steps"],
       tasks_a_step=round(arguments["rate"] * model["participants"]),
   )
+  kind = ""
   if "kind" in model:
     labels["clipping"] = model["kind"]
-  kind = f"_maml_{model['kind']}" if "kind" in model else ""
+    kind = f"_maml_{model['kind']}"
   return runs_lib.Run(
       name=f"{model['data']}_{model['way']}_way{kind}_{start}"
       f"_{epsilon or 'plain'}_{labels['steps']}x{labels['tasks_a_step']}_{key}",
@@ -197,13 +195,11 @@ def of_shot(outcome: panels.Outcome, shot: int) -> panels.Outcome:
 
 def cells(outcomes: panels.Outcomes) -> list[list[panels.Outcome]]:
   """Return the runs of each cell, whose accuracy is that of its shot."""
-  found = [
-      [of_shot(outcome, shot) for outcome in same]
-      for same in panels.group(outcomes, "key")
-      for shot in (
-          same[0]["labels"]["shot"], *map(int, same[0].get("tests", ()))
-      )
-  ]
+  found = []
+  for same in panels.group(outcomes, "key"):
+    tests = map(int, same[0].get("tests", ()))
+    for shot in (same[0]["labels"]["shot"], *tests):
+      found.append([of_shot(outcome, shot) for outcome in same])
   order = {cell: at for at, cell in enumerate(published.TABLE3)}
 
   def place(same: panels.Same) -> tuple[int, float, bool]:
@@ -226,9 +222,17 @@ def rows(outcomes: panels.Outcomes) -> dict[str, Any]:
 
 
 def _row(same: panels.Same) -> dict[str, Any]:
-  labels, config = same[0]["labels"], same[0]["config"]
-  spent = same[0]["epsilon"].get(budgets.LEVEL, {}) if labels["private"] else {}
-  return {k: v for k, v in labels.items() if k != "key"} | {
+  labels, config = dict(same[0]["labels"]), same[0]["config"]
+  labels.pop("key", None)
+  spent = {}
+  if labels["private"]:
+    spent = same[0]["epsilon"].get(budgets.LEVEL, {})
+  accuracies = {}
+  for model in MODELS:
+    if model in same[0]["accuracy"]:
+      name = "accuracy" if model == "single" else model
+      accuracies[name] = round(panels.percent(same, model), 4)
+  return labels | {
       "learner": config["learner"]["name"],
       "clipping": labels.get("clipping", "fixed"),
       "width": config["model"]["width"],
@@ -239,11 +243,7 @@ def _row(same: panels.Same) -> dict[str, Any]:
       "version": panels.version(same),
       "queries": same[0].get("queries"),
       "published": _published(labels),
-      **{
-          "accuracy" if model == "single" else model:
-              round(panels.percent(same, model), 4)
-          for model in MODELS if model in same[0]["accuracy"]
-      },
+      **accuracies,
       "accuracy_transductive": _transductive(same),
   }
 
@@ -332,10 +332,10 @@ def draw(outcomes: panels.Outcomes, figure: Any) -> None:
 
   names = panels.dots(axes, found, name, _series)
   for number, private in enumerate((True, False)):
-    printed = {
-        name(o): _published(o["labels"])
-        for o in found if o["labels"]["private"] == private
-    }
+    printed = {}
+    for outcome in found:
+      if outcome["labels"]["private"] == private:
+        printed[name(outcome)] = _published(outcome["labels"])
     axes.plot(
         list(printed.values()),
         [names.index(task) for task in printed],
