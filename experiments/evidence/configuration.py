@@ -23,19 +23,14 @@ default is required. `episodic-dp train --help` prints the first table.
 
 def document() -> str:
   """Return the page: fields of runs, of each data set, and of PVI."""
-  return "\n".join([
-      _HEAD,
-      "## `episodic-dp train`\n",
-      _tables(run_config.RunConfig),
-      *(
-          f"## `data.options` of {name}\n\n"
-          + _table(reference.fields(type(data.read_options(name, {}))))
-          for name in data.NAMES
-      ),
-      "## `episodic-dp pvi`\n",
-      _tables(pvi.Config),
-      "",
-  ])
+  parts = [_HEAD, "## `episodic-dp train`\n", _tables(run_config.RunConfig)]
+  for name in data.NAMES:
+    options = type(data.read_options(name, {}))
+    parts += [
+        f"## `data.options` of {name}\n", _table(reference.fields(options))
+    ]
+  parts += ["## `episodic-dp pvi`\n", _tables(pvi.Config), ""]
+  return "\n".join(parts)
 
 
 def _tables(kind: Any) -> str:
@@ -50,8 +45,8 @@ def _tables(kind: Any) -> str:
 
 def _table(rows: Iterable[tuple[str, str, str, str]]) -> str:
   """Return a table of fields, with an empty line below."""
-  cells = [
-      (f"`{path}`", words, f"`{default}`" if default else "required", meaning)
-      for path, words, default, meaning in rows
-  ]
+  cells = []
+  for path, words, default, meaning in rows:
+    shown = f"`{default}`" if default else "required"
+    cells.append((f"`{path}`", words, shown, meaning))
   return tables.markdown(("field", "type", "default", "meaning"), cells) + "\n"

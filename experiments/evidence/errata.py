@@ -48,10 +48,11 @@ def inclusion() -> pages.Table:
   for n in ((1, 1, 1), (2, 2, 1)):
     p = plan.SamplingPlan(tuple(map(plan.FixedSize, n)))
     drawn = exact.samples(exact.tree(h), p.stages)
-    frequencies = [
-        sum(weight for weight, s in drawn if exact.holds(s, 2, unit))
-        for unit in range(h.num_leaves)
-    ]
+    frequencies = [0.0] * h.num_leaves
+    for weight, sample in drawn:
+      for unit in range(h.num_leaves):
+        if exact.holds(sample, 2, unit):
+          frequencies[unit] += weight
     rows.append((
         str(n),
         plan.inclusion_rate(h, p, "example"),
@@ -77,10 +78,9 @@ def theorem3(epsilons: Sequence[float] = (0.1, 0.5, 1.0)) -> pages.Table:
   one_stage = amplification.Amplification((), eta, (), 2.0)
   rows = []
   for epsilon in epsilons:
-    truth = [
-        exact.divergences(drawn, 2, g, epsilon, z)
-        for g in worst_case.gradients(h, 2, unit)
-    ]
+    truth = []
+    for gradient in worst_case.gradients(h, 2, unit):
+      truth.append(exact.divergences(drawn, 2, gradient, epsilon, z))
     at = np.asarray([epsilon])
     for direction in amplification.DIRECTIONS:
       rows.append((
@@ -105,32 +105,34 @@ def _directions(
     rate: float, own: float, distances: Any, delta: float
 ) -> str:
   """Return epsilon after 250 steps, in both directions."""
-  return " / ".join(
-      pages.shown(accounting.epsilon(
-          rate, own, distances, steps=250, delta=delta, direction=direction
-      ))
-      for direction in amplification.DIRECTIONS
-  )
+  found = []
+  for direction in amplification.DIRECTIONS:
+    found.append(pages.shown(accounting.epsilon(
+        rate, own, distances, steps=250, delta=delta, direction=direction
+    )))
+  return " / ".join(found)
 
 
 def composition() -> pages.Table:
   """Compute epsilon of both directions, right and as one stage."""
+  rows: list[tuple[pages.Cell, ...]] = []
+  for q, p, z, delta in (
+      (0.004, 0.2, 1.0, 1e-6), (0.004, 1.0, 1.0, 1e-6), (0.1, 0.1, 4.0, 1e-5)
+  ):
+    one_stage = None
+    if p < 1:
+      one_stage = _directions(1.0, q * p, 2 / z, delta)
+    rows.append((
+        q, p, z, f"{delta:g}",
+        _directions(q, p, 2 / z, delta),
+        _directions(q, p, (1 / z, 2 / z), delta),
+        one_stage,
+        _directions(1.0, q * p, 1 / z, delta),
+    ))
   return pages.Table(
       ("q", "p", "z", "δ", "tasks by FixedSize", "tasks by Poisson",
        "one stage of rate qp at 2C (not valid)", "as printed (not valid)"),
-      [
-          (
-              q, p, z, f"{delta:g}",
-              _directions(q, p, 2 / z, delta),
-              _directions(q, p, (1 / z, 2 / z), delta),
-              _directions(1.0, q * p, 2 / z, delta) if p < 1 else None,
-              _directions(1.0, q * p, 1 / z, delta),
-          )
-          for q, p, z, delta in (
-              (0.004, 0.2, 1.0, 1e-6), (0.004, 1.0, 1.0, 1e-6),
-              (0.1, 0.1, 4.0, 1e-5),
-          )
-      ],
+      rows,
   )
 
 
@@ -173,11 +175,11 @@ def samplers() -> pages.Table:
       "FixedSize(1600)": plan.FixedSize(_LOT),
       "RandomAllocation(250), one pass": plan.RandomAllocation(250),
   }
-  found = {name: epsilon(400_000, s, 250) for name, s in stages.items()}
-  return pages.Table(
-      ("tasks sampled by", "ε", "larger direction"),
-      [(name, g.epsilon, g.direction) for name, g in found.items()],
-  )
+  rows = []
+  for name, stage in stages.items():
+    found = epsilon(400_000, stage, 250)
+    rows.append((name, found.epsilon, found.direction))
+  return pages.Table(("tasks sampled by", "ε", "larger direction"), rows)
 
 
 def moments() -> pages.Table:
@@ -185,19 +187,19 @@ def moments() -> pages.Table:
   found = functools.partial(
       accounting.epsilon, 1.0, 0.004, steps=250, delta=_DELTA
   )
+  rows = []
+  for z, printed in ((1.0, 1.5), (2.0, 0.34), (3.0, 0.23)):
+    rows.append((
+        z,
+        printed,
+        found(1 / z, accountant=moments_lib.Moments(max_order=256)),
+        found(1 / z, accountant=_MOMENTS),
+        found(1 / z, accountant="rdp"),
+        found(1 / z, accountant="pld"),
+    ))
   return pages.Table(
       ("z", "[M] prints", "moments, λ ≤ 256", "moments, λ ≤ 64", "rdp", "pld"),
-      [
-          (
-              z,
-              printed,
-              found(1 / z, accountant=moments_lib.Moments(max_order=256)),
-              found(1 / z, accountant=_MOMENTS),
-              found(1 / z, accountant="rdp"),
-              found(1 / z, accountant="pld"),
-          )
-          for z, printed in ((1.0, 1.5), (2.0, 0.34), (3.0, 0.23))
-      ],
+      rows,
   )
 
 
@@ -205,25 +207,26 @@ def mini_imagenet() -> pages.Table:
   """Compute Table 3: 100 000 tasks of mini-ImageNet, 1600 a step, z = 1."""
   tasks = 100_000
   rate, one_pass = _LOT / tasks, tasks // _LOT
+  rows: list[tuple[pages.Cell, ...]] = []
+  for steps in (5, one_pass):
+    allocated = None
+    if steps == one_pass:
+      stage = plan.RandomAllocation(steps)
+      allocated = epsilon(tasks, stage, steps).epsilon
+    rows.append((
+        steps,
+        1.5,
+        accounting.epsilon(
+            1.0, rate, 1.0, steps=steps, delta=_DELTA, accountant=_MOMENTS
+        ),
+        epsilon(tasks, plan.Poisson(rate), steps).epsilon,
+        epsilon(tasks, plan.FixedSize(_LOT), steps).epsilon,
+        allocated,
+    ))
   return pages.Table(
       ("steps", "[M] prints", "moments", "Poisson", "FixedSize",
        "RandomAllocation, one pass"),
-      [
-          (
-              steps,
-              1.5,
-              accounting.epsilon(
-                  1.0, rate, 1.0, steps=steps, delta=_DELTA,
-                  accountant=_MOMENTS,
-              ),
-              epsilon(tasks, plan.Poisson(rate), steps).epsilon,
-              epsilon(tasks, plan.FixedSize(_LOT), steps).epsilon,
-              epsilon(tasks, plan.RandomAllocation(steps), steps).epsilon
-              if steps == one_pass
-              else None,
-          )
-          for steps in (5, one_pass)
-      ],
+      rows,
   )
 
 
@@ -257,22 +260,20 @@ def _most_steps(tasks: int, lot: int, budget: float, accountant: Any) -> int:
 
 def lot_size() -> pages.Table:
   """Compute Figure 10, z = 1: the steps that a budget allows."""
-  tasks = 400_000
+  tasks, rows = 400_000, []
+  for lot in (_LOT, 3200, 4800, 5600):
+    rows.append((
+        lot,
+        tasks // lot,
+        _most_steps(tasks, lot, 1.5, _MOMENTS),
+        _most_steps(tasks, lot, 1.5, "pld"),
+        _most_steps(tasks, lot, 2.0, _MOMENTS),
+        _most_steps(tasks, lot, 2.0, "pld"),
+    ))
   return pages.Table(
       ("tasks a step", "steps of one pass", "within ε = 1.5, moments",
        "within 1.5, pld", "within ε = 2, moments", "within 2, pld"),
-      [
-          (
-              lot,
-              tasks // lot,
-              *(
-                  _most_steps(tasks, lot, budget, accountant)
-                  for budget in (1.5, 2.0)
-                  for accountant in (_MOMENTS, "pld")
-              ),
-          )
-          for lot in (_LOT, 3200, 4800, 5600)
-      ],
+      rows,
   )
 
 
@@ -305,13 +306,14 @@ def deltas_after_a_pass(tasks: int) -> dict[str, float]:
 
 def training_tasks() -> pages.Table:
   """Compute Figure 12: delta at ε = 1.5 after one pass over ever more tasks."""
-  found = {tasks: deltas_after_a_pass(tasks) for tasks in FIGURE12}
+  rows = []
+  for tasks, printed in FIGURE12.items():
+    found = deltas_after_a_pass(tasks)
+    rows.append((
+        tasks, tasks // _LOT, printed, found["moments"], found["pld"]
+    ))
   return pages.Table(
-      ("training tasks", "steps", "[M] prints", "moments", "pld"),
-      [
-          (tasks, tasks // _LOT, FIGURE12[tasks], f["moments"], f["pld"])
-          for tasks, f in found.items()
-      ],
+      ("training tasks", "steps", "[M] prints", "moments", "pld"), rows
   )
 
 
@@ -327,26 +329,24 @@ def percentile_clipping() -> pages.Table:
   """
   small = 0.001
   without = [small] * 18 + [1.0] * 2
-  both = ([*without, small], without)
-  clips = [float(np.percentile(gradients, 90)) for gradients in both]
-  totals = [np.minimum(g, clip).sum() for g, clip in zip(both, clips)]
+  with_t = [*without, small]
+  clip, clip_t = np.percentile(without, 90), np.percentile(with_t, 90)
+  total = np.minimum(without, clip).sum()
+  total_t = np.minimum(with_t, clip_t).sum()
+  rows = []
+  for z in (1.0, 10.0, 100.0):
+    release, release_t = (total, z * clip), (total_t, z * clip_t)
+    # The claim: two steps of the Gaussian mechanism at distance C.
+    claimed = math.sqrt(2) / z
+    rows.append((
+        z, f"{clip:.4g}", f"{clip_t:.4g}",
+        _normals(release_t, release, 1.0), _normals(release_t, release, 3.0),
+        _gaussian(claimed, 1.0), _gaussian(claimed, 3.0),
+    ))
   return pages.Table(
       ("z", "C without t", "C with t", "exact δ(1)", "exact δ(3)",
        "claimed δ(1)", "claimed δ(3)"),
-      [
-          (
-              z, f"{clips[1]:.4g}", f"{clips[0]:.4g}",
-              *(
-                  _normals(
-                      (totals[0], z * clips[0]), (totals[1], z * clips[1]), e
-                  )
-                  for e in (1.0, 3.0)
-              ),
-              # The claim: two steps of the Gaussian mechanism at distance C.
-              *(_gaussian(math.sqrt(2) / z, e) for e in (1.0, 3.0)),
-          )
-          for z in (1.0, 10.0, 100.0)
-      ],
+      rows,
   )
 
 
@@ -359,21 +359,17 @@ def second_order() -> pages.Table:
   query example is (1 - rate · s) times a constant above C: its sign depends on
   t. 15 query examples are clipped to C each, with noise z C on their sum.
   """
-  queries = 15
+  queries, rows = 15, []
+  for z in (1.0, 4.0, 16.0):
+    distance, claimed = 2 * queries / z, 1 / z
+    rows.append((
+        z, _gaussian(distance, 1.0), _gaussian(distance, 3.0),
+        _gaussian(claimed, 1.0), _gaussian(claimed, 3.0),
+    ))
   return pages.Table(
       ("z, inner and outer", "exact δ(1)", "exact δ(3)",
        "claimed δ(1), one noised inner step", "claimed δ(3)"),
-      [
-          (
-              z,
-              *(
-                  _gaussian(distance, epsilon)
-                  for distance in (2 * queries / z, 1 / z)
-                  for epsilon in (1.0, 3.0)
-              ),
-          )
-          for z in (1.0, 4.0, 16.0)
-      ],
+      rows,
   )
 
 

@@ -86,18 +86,19 @@ def variants() -> list[Variant]:
   found = []
   for kind, _, _, releases in learners.LEARNERS.values():
     fields = _fields(kind)
-    steps = dict[str, Any](inner_steps=1) if "inner_steps" in fields else {}
+    steps: dict[str, Any] = {}
+    if "inner_steps" in fields:
+      steps["inner_steps"] = 1
     switches = {kind.__name__: steps}
     if kind is learners.MAML:
       switches["MAML++"] = steps | dict(
           learned_rates=True, per_step_norm=True, loss_weights=(1.0,)
       )
     if releases and "order" in fields:
-      found += [
-          Variant(f"{label}, {order} order", kind, options | {"order": order})
-          for label, options in switches.items()
-          for order in ("second", "first")
-      ]
+      for label, options in switches.items():
+        for order in ("second", "first"):
+          title, chosen = f"{label}, {order} order", {"order": order}
+          found.append(Variant(title, kind, options | chosen))
     elif releases:
       found.append(Variant(kind.__name__, kind, steps))
   return [*found, Variant("Supervised", learners.Supervised, {})]
@@ -121,18 +122,21 @@ class Unit:
 
   def release(self, learner: Any) -> plan_lib.Release:
     """Describe a step of some of these units."""
-    episode = None
+    episode, tasks, sampled = None, None, 8
+    if self.form == "independent":
+      tasks, sampled = 2, WAY
     if self.form is not None:
-      tasks = 2 if self.form == "independent" else None
       episode = plan_lib.Episode(WAY, 1, 2, self.form, tasks=tasks)
+    first = plan_lib.FixedSize(sampled)
     below = (plan_lib.FixedSize(WAY), plan_lib.FixedSize(3))
-    first = plan_lib.FixedSize(WAY if self.form == "independent" else 8)
-    noisy: dict[str, Any] = dict(
-        order=learner.order or "first",
-        inner_steps=learner.inner_steps or 1,
-        inner_clip_norm=1.0,
-        inner_noise_multiplier=pages.NOISE,
-    )
+    noisy: dict[str, Any] = {}
+    if self.noisy:
+      noisy = dict(
+          order=learner.order or "first",
+          inner_steps=learner.inner_steps or 1,
+          inner_clip_norm=1.0,
+          inner_noise_multiplier=pages.NOISE,
+      )
     return plan_lib.Release(
         self.hierarchy,
         plan_lib.SamplingPlan(
@@ -141,7 +145,7 @@ class Unit:
         plan_lib.Mechanism(
             clip_unit=self.clip_unit,
             noise_multiplier=pages.NOISE,
-            **(noisy if self.noisy else {}),
+            **noisy,
         ),
     )
 
@@ -192,32 +196,30 @@ def table() -> pages.Section:
   notes = pages.Notes(v.kind.__name__ for v in variants())
 
   def cell(variant: Variant, unit: Unit) -> str:
-    answers = {norm: ask(variant, norm, unit) for norm in NORMS}
-    return _grouped({
-        norm: "sound" if refusal is None else notes.verdict(refusal)
-        for norm, refusal in answers.items()
-    })
+    verdicts = dict.fromkeys(NORMS, "sound")
+    for norm in NORMS:
+      refusal = ask(variant, norm, unit)
+      if refusal is not None:
+        verdicts[norm] = notes.verdict(refusal)
+    return _grouped(verdicts)
 
+  rows = []
+  for variant in variants():
+    cells = [cell(variant, unit) for unit in units().values()]
+    rows.append((variant.label, *cells))
   return pages.Section(
       "Learners and clip units",
       "Columns are clip units, with the form of the episode in parentheses.",
-      pages.Table(
-          ("learner", *units()),
-          [
-              (variant.label, *(cell(variant, u) for u in units().values()))
-              for variant in variants()
-          ],
-      ),
+      pages.Table(("learner", *units()), rows),
       notes,
   )
 
 
 def _grouped(verdicts: Mapping[str, str]) -> str:
   """Join names of one verdict: "group, none: sound; batch: no (3)"."""
-  found = {
-      verdict: [name for name in verdicts if verdicts[name] == verdict]
-      for verdict in verdicts.values()
-  }
+  found: dict[str, list[str]] = {}
+  for name, verdict in verdicts.items():
+    found.setdefault(verdict, []).append(name)
   if len(found) == 1:
     return next(iter(found))
   return "; ".join(
@@ -233,20 +235,15 @@ def descriptions() -> pages.Section:
       (learners.Supervised, "Abadi et al., CCS 2016", "nothing",
        "the gradient of the loss of one example"),
   ]
+  rows = []
+  for kind, paper, adapts, releases in described:
+    releases = releases or "nothing: it is not meta-trained"
+    rows.append((kind.__name__, paper, adapts, releases))
   return pages.Section(
       "The learners",
       "The parameters that a support set adapts, and the vector that is clipped"
       " and noised. Every learner predicts each query by itself.",
-      pages.Table(
-          ("learner", "from", "adapts", "releases"),
-          [
-              (
-                  kind.__name__, paper, adapts,
-                  releases or "nothing: it is not meta-trained",
-              )
-              for kind, paper, adapts, releases in described
-          ],
-      ),
+      pages.Table(("learner", "from", "adapts", "releases"), rows),
       pages.Notes(),
   )
 

@@ -73,10 +73,12 @@ class Notes:
 
   def lines(self) -> list[str]:
     """Return the numbered sentences, as Markdown."""
-    return [
-        f"{number}. {'' if unsound else '(–) '}{sentence}"
-        for (_, unsound), (number, sentence) in self._found.items()
-    ]
+    lines = []
+    for (_, unsound), (number, sentence) in self._found.items():
+      if not unsound:
+        sentence = f"(–) {sentence}"
+      lines.append(f"{number}. {sentence}")
+    return lines
 
 
 @dataclasses.dataclass(frozen=True)

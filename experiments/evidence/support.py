@@ -7,6 +7,7 @@ by hand, so the matrix cannot promise anything that the code does not do.
 
 from collections.abc import Callable, Mapping, Sequence
 import functools
+import itertools
 import math
 import pathlib
 from typing import Any
@@ -145,21 +146,17 @@ def classes_on_top() -> pages.Section:
     for suffix, copies in (
         ("", dict[str, Any]()), (", patients cross", crossing)
     ):
-      for classes in ("diagnosis", "patient"):
+      tree = plan_lib.Hierarchy.regular(
+          (18, 20, 4), levels=("diagnosis", "patient", "image"), **copies
+      )
+      for classes, sizes in (
+          ("diagnosis", (drawn, 3, 1)), ("patient", (drawn // 4, 4, 3))
+      ):
+        label = f"task of {classes} units, {form}{suffix}"
         found = _section(
-            "", "",
-            plan_lib.Hierarchy.regular(
-                (18, 20, 4), levels=("diagnosis", "patient", "image"), **copies
-            ),
-            [
-                (plan_lib.FixedSize(drawn), plan_lib.FixedSize(3),
-                 plan_lib.FixedSize(1))
-                if classes == "diagnosis" else
-                (plan_lib.FixedSize(drawn // 4), plan_lib.FixedSize(4),
-                 _EXAMPLES)
-            ],
-            [(f"task of {classes} units, {form}{suffix}",
-              plan_lib.EPISODE, {})],
+            "", "", tree,
+            [tuple(map(plan_lib.FixedSize, sizes))],
+            [(label, plan_lib.EPISODE, {})],
             functools.partial(_of_classes, form=form, classes=classes),
             notes,
         )
@@ -252,11 +249,9 @@ def _any_stages() -> list[tuple[plan_lib.Stage, ...]]:
   """Return three stages: every first one over equal ones, and mixtures."""
   fixed, poisson = plan_lib.FixedSize(3), plan_lib.Poisson(0.5)
   every = plan_lib.All()
-  plans: list[tuple[plan_lib.Stage, ...]] = [
-      (first, below, below)
-      for first in _primary(8)
-      for below in (fixed, poisson)
-  ]
+  plans: list[tuple[plan_lib.Stage, ...]] = []
+  for first in _primary(8):
+    plans += [(first, fixed, fixed), (first, poisson, poisson)]
   return [
       *plans,
       (every, every, every),
@@ -272,37 +267,30 @@ def _section(
     make: Callable[..., plan_lib.SamplingPlan],
     notes: pages.Notes | None = None,
 ) -> pages.Section:
-  columns = [
-      (level, relation) for relation in RELATIONS for level in hierarchy.levels
-  ]
-  header = (
-      "stages",
-      "clip unit",
-      *(
-          level + ("" if relation == "add-or-remove" else ", replace-one")
-          for level, relation in columns
-      ),
-  )
+  columns = [*itertools.product(RELATIONS, hierarchy.levels)]
+  header = ["stages", "clip unit"]
+  for relation, level in columns:
+    if relation == "replace-one":
+      level += ", replace-one"
+    header.append(level)
   notes, rows = notes or pages.Notes(), []
   for stages in all_stages:
     for label, unit, fields in clips:
       mechanism = plan_lib.Mechanism(
           clip_unit=unit, noise_multiplier=pages.NOISE, **fields
       )
-      cells = [
-          cell(
-              {
-                  name: _ask(hierarchy, functools.partial(make, stages),
-                             mechanism, level, relation, name)
-                  for name in ACCOUNTANTS
-              },
-              notes,
+      cells = [" > ".join(type(stage).__name__ for stage in stages), label]
+      for relation, level in columns:
+        answers = {}
+        for name in ACCOUNTANTS:
+          answers[name] = _ask(
+              hierarchy, functools.partial(make, stages), mechanism, level,
+              relation, name,
           )
-          for level, relation in columns
-      ]
-      names = " > ".join(type(stage).__name__ for stage in stages)
-      rows.append((names, label, *cells))
-  return pages.Section(title, text, pages.Table(header, tuple(rows)), notes)
+        cells.append(cell(answers, notes))
+      rows.append(tuple(cells))
+  table = pages.Table(tuple(header), tuple(rows))
+  return pages.Section(title, text, table, notes)
 
 
 def _ask(
@@ -334,17 +322,17 @@ def cell(
     answers: Mapping[str, Guarantee | pages.Refusal], notes: pages.Notes
 ) -> str:
   """Return the answers of the accountants, by name, for one plan and unit."""
-  refused = {
-      name: r for name, r in answers.items() if isinstance(r, pages.Refusal)
-  }
-  found = {
-      name: g for name, g in answers.items() if isinstance(g, Guarantee)
-  }
+  found, refused = [], []
+  for name, answer in answers.items():
+    if isinstance(answer, pages.Refusal):
+      refused.append(answer)
+    else:
+      found.append(name)
   if not found:
-    return notes.verdict(*refused.values())
+    return notes.verdict(*refused)
   if not refused:
     return "ε"
-  return f"ε by {', '.join(found)} {notes.numbers(*refused.values())}"
+  return f"ε by {', '.join(found)} {notes.numbers(*refused)}"
 
 
 # The page ---------------------------------------------------------------------

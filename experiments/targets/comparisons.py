@@ -1,5 +1,6 @@
 """Every learner at one budget, private and not."""
 
+import itertools
 from typing import Any
 
 from experiments import published
@@ -59,30 +60,32 @@ _SIZES: dict[str, dict[str, Any]] = {
 
 def _runs(scale: str) -> list[runs_lib.Run]:
   """Return each learner with and without privacy."""
-  size = _SIZES[scale]
-  return [
-      budgets.run(
-          f"{name}_{kind}_{seed}",
-          config=size["config"],
-          tasks=size[kind][0],
-          steps=size[kind][1],
-          width=size["width"],
-          epsilon=budgets.BUDGET if kind == "private" else None,
-          seed=seed,
-          overrides={
-              "optimizer.rate": 0.02, "optimizer.final_rate": 0.002, **overrides
-          },
-          labels={
-              "data": size["config"],
-              "learner": title,
-              "private": kind == "private",
-              "seed": seed,
-          },
-      )
-      for seed in range(size["seeds"])
-      for name, (title, overrides) in LEARNERS.items()
-      for kind in ("private", "plain")
-  ]
+  size, found = _SIZES[scale], []
+  rates = {"optimizer.rate": 0.02, "optimizer.final_rate": 0.002}
+  kinds = itertools.product(
+      range(size["seeds"]), LEARNERS,
+      (("private", budgets.BUDGET), ("plain", None)),
+  )
+  for seed, name, (kind, epsilon) in kinds:
+    title, overrides = LEARNERS[name]
+    tasks, steps = size[kind]
+    found.append(budgets.run(
+        f"{name}_{kind}_{seed}",
+        config=size["config"],
+        tasks=tasks,
+        steps=steps,
+        width=size["width"],
+        epsilon=epsilon,
+        seed=seed,
+        overrides=rates | overrides,
+        labels={
+            "data": size["config"],
+            "learner": title,
+            "private": kind == "private",
+            "seed": seed,
+        },
+    ))
+  return found
 
 
 def _published(same: panels.Same) -> str:

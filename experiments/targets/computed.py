@@ -129,7 +129,9 @@ def _finish_amplification(
   if run.name == _STEP:
     names = ("epsilon", "direction", "exact", "corrected", "printed")
     epsilons = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
-    rows = [dict(zip(names, row)) for row in errata.theorem3(epsilons).rows]
+    rows = []
+    for row in errata.theorem3(epsilons).rows:
+      rows.append(dict(zip(names, row, strict=True)))
   else:
     _, hierarchy, samples = _PLANS[run.name]
     rows = [_point(hierarchy, n) for n in samples]
@@ -164,21 +166,19 @@ def _point(
 
 def _amplification_table(outcomes: panels.Outcomes) -> panels.Table:
   bounds = ("corrected", "printed", "plain")
-  header = [
-      "plan", "drawn a stage", "η of an example",
-      *(f"ε, {_BOUNDS[name]}" for name in bounds),
-  ]
-  rows = [
-      [
+  header = ["plan", "drawn a stage", "η of an example"]
+  header += [f"ε, {_BOUNDS[name]}" for name in bounds]
+  rows = []
+  for name, outcome in outcomes.items():
+    if name == _STEP:
+      continue
+    for row in outcome["rows"]:
+      rows.append([
           _PLANS[name][0],
           " × ".join(map(str, row["samples"])),
           f"{row['eta']:.3g}",
           *(f"{row[bound]:.3g}" for bound in bounds),
-      ]
-      for name, o in outcomes.items()
-      if name != _STEP
-      for row in o["rows"]
-  ]
+      ])
   return header, rows
 
 
@@ -190,16 +190,19 @@ def _draw_amplification(outcomes: panels.Outcomes, figure: Any) -> None:
     if name == _STEP:
       rows = [row for row in rows if row["direction"] == "remove"]
       title, x, y = "one step on Example 3.1, z = 1", "epsilon", "δ"
+      x_label = "ε of one step"
     else:
       title, x, y = _PLANS[name][0], "eta", "ε"
+      x_label = "η of an example"
     for number, (bound, label) in enumerate(_BOUNDS.items()):
       if bound in rows[0]:
         axes.plot(
             [row[x] for row in rows], [row[bound] for row in rows],
             label=label, **plotting.series(number),
         )
-    axes.set(xscale="log", yscale="log", title=title, ylabel=y)
-    axes.set_xlabel("ε of one step" if x == "epsilon" else "η of an example")
+    axes.set(
+        xscale="log", yscale="log", title=title, xlabel=x_label, ylabel=y
+    )
     plotting.ticks(axes.xaxis, [float(f"{row[x]:.2g}") for row in rows])
     axes.legend()
 
@@ -241,16 +244,15 @@ _SIZES: dict[str, tuple[int | None, int, int]] = {
 def _table4_runs(scale: str) -> list[runs_lib.Computed]:
   """Return the two learners on the images of each data set."""
   width, tasks, repeats = _SIZES[scale]
-  return [
-      runs_lib.Computed(
-          name=data, target="table4", scale=scale,
-          labels=dict(
-              data=data, width=width or _DATA[data][2], tasks=tasks,
-              repeats=repeats,
-          ),
-      )
-      for data in _DATA
-  ]
+  found = []
+  for data, (_, _, full_width) in _DATA.items():
+    labels = dict(
+        data=data, width=width or full_width, tasks=tasks, repeats=repeats
+    )
+    found.append(runs_lib.Computed(
+        name=data, target="table4", scale=scale, labels=labels
+    ))
+  return found
 
 
 def _finish_table4(
@@ -260,10 +262,13 @@ def _finish_table4(
   smoke = run.scale == "smoke"
   tasks = run.labels["tasks"]
   shape, query, _ = _DATA[run.name]
+  inner_steps = 5
+  if smoke:
+    inner_steps = 1
 
   def step(clip_norm: float, noise_multiplier: float) -> Callable[[], Any]:
     return settings.omniglot(
-        inner_steps=1 if smoke else 5, query=query, width=run.labels["width"],
+        inner_steps=inner_steps, query=query, width=run.labels["width"],
         tasks=tasks, shape=shape, smoke=smoke, clip_norm=clip_norm,
         noise_multiplier=noise_multiplier,
     ).advance(mesh=training.make_mesh())

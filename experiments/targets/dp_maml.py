@@ -10,6 +10,7 @@ whatever the number of participants.
 
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
+import itertools
 import statistics
 from typing import Any
 
@@ -55,7 +56,9 @@ class Point:
     """Its folder without the key."""
     if not self.noise:
       return f"maml_lot_{self.lot}"
-    how = self.clip_norm if self.clipping == FIXED else self.k
+    how = self.k
+    if self.clipping == FIXED:
+      how = self.clip_norm
     return f"dp_maml_lot_{self.lot}_z_{self.noise:g}_{self.clipping}_{how:g}"
 
 
@@ -95,7 +98,9 @@ def _run(point: Point, size: Mapping[str, Any], key: int) -> runs_lib.Run:
   # 1 and 1.0 are one point and must be one command.
   point = dataclasses.replace(point, noise=float(point.noise))
   rate = point.lot * size["shrunk"] / TASKS
-  steps = TASKS // point.lot if size["shrunk"] == 1 else 2
+  steps = 2
+  if size["shrunk"] == 1:
+    steps = TASKS // point.lot
   tasks = size["participants"] * rate
   fields: dict[str, Any] = {
       "delta": budgets.DELTA,
@@ -172,10 +177,10 @@ class Sweep:
     groups = sorted(
         panels.group(outcomes, "key"), key=lambda s: (self.line(s), self.x(s))
     )
-    best = {
-        line: max(panels.interval(s) for s in groups if self.line(s) == line)
-        for line in map(self.line, groups)
-    }
+    best: dict[str, tuple[float, float, float]] = {}
+    for same in groups:
+      line, found = self.line(same), panels.interval(same)
+      best[line] = max(best.get(line, found), found)
 
     def below(same: panels.Same) -> str:
       found, highest = panels.interval(same), best[self.line(same)]
@@ -216,7 +221,9 @@ class Sweep:
     x = self.x(same)
     if x in self.values:
       return f"{self.values[x]:g} %"
-    return "the best" if self.peaks.get(self.line(same)) == x else ""
+    if x == self.peaks.get(self.line(same)):
+      return "the best"
+    return ""
 
 
 def _clip_norm(same: panels.Same) -> str:
@@ -235,10 +242,13 @@ def _mark(axes: Any, x: float, number: int, label: str) -> None:
 def _setting(outcomes: panels.Outcomes) -> str:
   """Return what all runs have in common, for the title of a picture."""
   config = next(iter(outcomes.values()))["config"]
-  name, steps = config["data"]["name"], config["learner"]["inner_steps"]
+  name = config["data"]["name"]
+  steps = f"{config['learner']['inner_steps']} inner steps"
+  if steps == "1 inner steps":
+    steps = "1 inner step"
   return (
       f"{published_lib.NAMES.get(name, name)}, 5-way 1-shot MAML of width"
-      f" {config['model']['width']}, {steps} inner step{'s' * (steps > 1)},"
+      f" {config['model']['width']}, {steps},"
       f" {config['data']['options']['participants']:,} participants"
   )
 
@@ -270,10 +280,10 @@ def diagnostic(same: panels.Same, name: str) -> list[float]:
 
 def smooth(values: Sequence[float]) -> list[float]:
   """Return the mean of each value and of up to nine before it."""
-  return [
-      statistics.mean(values[max(0, i + 1 - WINDOW) : i + 1])
-      for i in range(len(values))
-  ]
+  means = []
+  for end in range(1, len(values) + 1):
+    means.append(statistics.mean(values[max(0, end - WINDOW) : end]))
+  return means
 
 
 def converged(losses: Sequence[float]) -> int:
@@ -282,8 +292,11 @@ def converged(losses: Sequence[float]) -> int:
   Near is within a twentieth of the whole fall; steps count from 1.
   """
   near = losses[-1] + 0.05 * abs(losses[0] - losses[-1])
-  above = [i for i, loss in enumerate(losses, 1) if loss > near]
-  return above[-1] + 1 if above else 1
+  step = 1
+  for number, loss in enumerate(losses, 1):
+    if loss > near:
+      step = number + 1
+  return step
 
 
 def _epochs(same: panels.Same, steps: Sequence[int]) -> list[float]:
@@ -302,13 +315,11 @@ def _guarantees(
     same: panels.Same, *, papers: bool, **target: float
 ) -> list[Any]:
   """Return the guarantee at every validated step."""
-  labels = same[0]["labels"]
-  return [
-      budgets.stated(
-          labels["rate"], step, labels["noise"], papers=papers, **target
-      )
-      for step in same[0]["validation"]["steps"]
-  ]
+  rate, noise = same[0]["labels"]["rate"], same[0]["labels"]["noise"]
+  found = []
+  for step in same[0]["validation"]["steps"]:
+    found.append(budgets.stated(rate, step, noise, papers=papers, **target))
+  return found
 
 
 def draw_validation(
@@ -319,11 +330,13 @@ def draw_validation(
   For one key these are the intervals over tasks; for several they reach from
   the lowest to the highest key.
   """
-  ends = ("low", "high") if len(same) == 1 else ("values", "values")
-  middle, low, high = (
-      100 * np.array([o["validation"][name] for o in same])
-      for name in ("values", *ends)
-  )
+  names = ("values", "low", "high")
+  if len(same) > 1:
+    names = ("values", "values", "values")
+  curves = []
+  for name in names:
+    curves.append(100 * np.array([o["validation"][name] for o in same]))
+  middle, low, high = curves
   style = plotting.series(number)
   axes.plot(x, middle.mean(0), label=label, **style)
   axes.fill_between(
@@ -360,7 +373,8 @@ _norms_table = panels.tabled({
 def _draw_norms(outcomes: panels.Outcomes, figure: Any) -> None:
   axes = figure.subplots()
   for number, (z, same) in enumerate(_by_noise(outcomes).items()):
-    norms, clip_norm = (diagnostic(same, n) for n in ("norm", "clip_norm"))
+    norms = diagnostic(same, "norm")
+    clip_norm = diagnostic(same, "clip_norm")
     x = _epochs(same, range(1, len(norms) + 1))
     axes.plot(
         x, norms, label=f"mean norm of a step, z = {z}",
@@ -488,6 +502,16 @@ _THREE = {
 _FIXED = [
     Point(clipping=FIXED, k=None, clip_norm=norm) for norm in (1.0, 5.0, 9.0)
 ]
+
+
+def _grid(noises: Sequence[int], lots: Sequence[int]) -> list[Point]:
+  """Return a point for every noise multiplier and every number of tasks."""
+  return [
+      Point(lot=lot, noise=noise)
+      for noise, lot in itertools.product(noises, lots)
+  ]
+
+
 POINTS: dict[str, dict[str, list[Point]]] = {
     "figure4": dict.fromkeys(
         _SIZES, [Point(noise=0.0), Point(clipping=RAW)]
@@ -500,11 +524,8 @@ POINTS: dict[str, dict[str, list[Point]]] = {
             Point(),
         ],
         "full": [
-            *(
-                Point(clipping=clipping, k=float(k))
-                for clipping in (RAW, PRIVATE)
-                for k in range(10, 91, 20)
-            ),
+            *(Point(clipping=RAW, k=float(k)) for k in range(10, 91, 20)),
+            *(Point(k=float(k)) for k in range(10, 91, 20)),
             Point(clipping=FIXED, k=None, clip_norm=0.25),
             *_FIXED,
         ],
@@ -526,14 +547,8 @@ POINTS: dict[str, dict[str, list[Point]]] = {
     "figure9": _THREE,
     "figure10": {
         "smoke": [Point()],
-        "cpu": [
-            Point(lot=n, noise=z) for z in (1, 2, 3) for n in (1600, 3200, 4800)
-        ],
-        "full": [
-            Point(lot=n, noise=z)
-            for z in (1, 2, 3)
-            for n in (800, 1600, 3200, 4800, 6400)
-        ],
+        "cpu": _grid((1, 2, 3), (1600, 3200, 4800)),
+        "full": _grid((1, 2, 3), (800, 1600, 3200, 4800, 6400)),
     },
     "figure11": _THREE,
 }

@@ -32,25 +32,28 @@ PUBLISHED = {
 
 def _runs(scale: str) -> list[runs_lib.Run]:
   """Return every cell; at the smallest scale one round of each kind."""
-  smoke = scale == "smoke"
+  keys, found = range(3), []
   cells: list[tuple[str, float | None]] = list(
       itertools.product(SPLITS, EPSILONS)
   )
-  if smoke:
+  if scale == "smoke":
+    keys = range(1)
     cells = [("homogeneous", 1.0), ("homogeneous", None)]
-  return [
-      runs_lib.Run(
+  for split, epsilon in [*cells, ("one_client", None)]:
+    arguments = f"split={split},private=0,rounds=100"
+    if epsilon is not None:
+      arguments = f"split={split},epsilon={epsilon}"
+    if scale == "smoke":
+      arguments += ",rounds=1"
+    for key in keys:
+      found.append(runs_lib.Run(
           name=f"{split}_{epsilon or 'not_private'}_{key}",
           config="pvi.adult",
-          arguments=f"split={split},"
-          + (f"epsilon={epsilon}" if epsilon else "private=0,rounds=100")
-          + ",rounds=1" * smoke,
+          arguments=arguments,
           labels=dict(split=split, epsilon=epsilon, key=key),
           program="pvi",
-      )
-      for split, epsilon in [*cells, ("one_client", None)]
-      for key in range(1 if smoke else 3)
-  ]
+      ))
+  return found
 
 
 def _finish(
@@ -76,20 +79,18 @@ def _finish(
       spec, pathlib.Path(folder) / run.name, federation=compiled
   )
   runs_lib.check_done(result.stopped)
-  found = {
-      name: program.score(
-          spec.learner, result.posterior, config_lib.examples(part)
-      )
-      for name, part in (("validation", rows.validation), ("test", rows.test))
-  }
+  found = {}
+  for name, part in (("validation", rows.validation), ("test", rows.test)):
+    found[name] = program.score(
+        spec.learner, result.posterior, config_lib.examples(part)
+    )
+  reached = None
+  if run.labels["epsilon"] is not None:
+    reached, _ = program.worst(result.guarantees)
   return runs_lib.record(run, folder, {
       "rounds": result.rounds,
       "seconds": round(result.seconds, 1),
-      "epsilon_reached": (
-          None
-          if run.labels["epsilon"] is None
-          else program.worst(result.guarantees)[0]
-      ),
+      "epsilon_reached": reached,
       # The delta and the visits of each kind of client.
       "clients": sorted(
           set(zip(spec.deltas, result.visits)), reverse=True

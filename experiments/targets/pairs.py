@@ -32,16 +32,17 @@ _SMOKE = {
 
 def runs(preset: str, scale: str) -> list[runs_lib.Run]:
   """Return the private run of a preset, and the other."""
-  smoke = [_SMOKE[preset]] if scale == "smoke" else []
-  return [
-      runs_lib.Run(
-          name=name,
-          config=preset,
-          arguments=",".join([*smoke, kind]),
-          labels={"private": name == PRIVATE},
-      )
-      for name, kind in _RUNS.items()
-  ]
+  found = []
+  for name, arguments in _RUNS.items():
+    if scale == "smoke":
+      arguments = f"{_SMOKE[preset]},{arguments}"
+    found.append(runs_lib.Run(
+        name=name,
+        config=preset,
+        arguments=arguments,
+        labels={"private": name == PRIVATE},
+    ))
+  return found
 
 
 def table(outcomes: panels.Outcomes) -> panels.Table:
@@ -49,21 +50,20 @@ def table(outcomes: panels.Outcomes) -> panels.Table:
   first = next(iter(outcomes.values()))
   levels = list(first["epsilon"])
   score_name = next(kind.name for kind in _KINDS if kind.name in first)
-  header = [
-      "run", "model", f"test {reporting.words(score_name)}", "tasks",
-      *(f"ε of one {level}" for level in levels),
-  ]
-  rows = [
-      [
-          name.replace("_", " "), _MODELS[model], str(score), str(score.tasks),
-          *(
-              "0" if model == "untrained" else panels.epsilon_of([o], level)
-              for level in levels
-          ),
+  header = ["run", "model", f"test {reporting.words(score_name)}", "tasks"]
+  header += [f"ε of one {level}" for level in levels]
+  rows = []
+  for name, outcome in outcomes.items():
+    spent = [panels.epsilon_of([outcome], level) for level in levels]
+    for model, score in _scores(outcome):
+      row = [
+          name.replace("_", " "), _MODELS[model], str(score), str(score.tasks)
       ]
-      for name, o in outcomes.items()
-      for model, score in _scores(o)
-  ]
+      if model == "untrained":
+        row += ["0"] * len(levels)
+      else:
+        row += spent
+      rows.append(row)
   return header, rows
 
 
@@ -80,18 +80,18 @@ def _scores(
 
 def finding(outcomes: panels.Outcomes) -> str:
   """Return the scores of the last checkpoints, and the guarantees."""
-  found = [
-      f"{dict(_scores(outcome))['single']} {name.replace('_', ' ')}"
-      for name, outcome in outcomes.items()
-  ]
+  found = []
+  for name, outcome in outcomes.items():
+    score = dict(_scores(outcome))["single"]
+    found.append(f"{score} {name.replace('_', ' ')}")
   text = f"On new tasks: {', '.join(found)}"
   if PRIVATE in outcomes:
-    private = outcomes[PRIVATE]
-    stated = [
-        f"ε = {report.rounded_up(g['epsilon'])} at δ = {g['delta']:g}"
-        f" ({g['neighbours']})"
-        for g in private["epsilon"].values()
-    ]
+    private, stated = outcomes[PRIVATE], []
+    for g in private["epsilon"].values():
+      stated.append(
+          f"ε = {report.rounded_up(g['epsilon'])} at δ = {g['delta']:g}"
+          f" ({g['neighbours']})"
+      )
     text += f"; guaranteed after {private['steps']} steps: {', '.join(stated)}"
   return f"{text}."
 
@@ -113,11 +113,15 @@ def _draw_sinusoids(outcomes: panels.Outcomes, figure: Any) -> None:
   """Plot the error of every model of both runs."""
   axes = figure.subplots()
   for number, (name, outcome) in enumerate(outcomes.items()):
-    found = dict(_scores(outcome))
+    means, places, halves = [], [], []
+    for model, score in _scores(outcome):
+      means.append(score.mean)
+      places.append([*_MODELS].index(model) + 0.1 * number)
+      halves.append(score.high - score.mean)
     axes.errorbar(
-        [score.mean for score in found.values()],
-        [list(_MODELS).index(model) + 0.1 * number for model in found],
-        xerr=[score.high - score.mean for score in found.values()],
+        means,
+        places,
+        xerr=halves,
         capsize=2,
         label=name.replace("_", " "),
         **plotting.series(number) | {"linestyle": ""},
@@ -147,30 +151,30 @@ _SIZES = {
 
 def _stages_runs(scale: str) -> list[runs_lib.Run]:
   """Return every case with privacy and without; built-in data at smoke."""
-  smoke = scale == "smoke"
-  return [
-      runs_lib.Run(
-          name=f"{config}_{'private' if private else 'plain'}",
+  cases, overrides, found = _CASES, {}, []
+  if scale == "smoke":
+    cases, overrides = {"glyphs": _CASES["glyphs"]}, budgets.SMALL
+  for config, (title, more) in cases.items():
+    for kind, private in (("private", 1), ("plain", 0)):
+      arguments = (f"private={private}", _SIZES[scale], more)
+      found.append(runs_lib.Run(
+          name=f"{config}_{kind}",
           config=config,
-          arguments=",".join(filter(None, (
-              f"private={private}", _SIZES[scale], _CASES[config][1],
-          ))),
-          overrides=budgets.SMALL if smoke else {},
-          labels=dict(case=_CASES[config][0], private=bool(private)),
-      )
-      for config in (["glyphs"] if smoke else _CASES)
-      for private in (1, 0)
-  ]
+          arguments=",".join(filter(None, arguments)),
+          overrides=overrides,
+          labels=dict(case=title, private=bool(private)),
+      ))
+  return found
 
 
 def _every_level(same: panels.Same) -> str:
   """Return epsilon of every level, the outermost first."""
   if not same[0]["labels"]["private"]:
     return "none"
-  return ", ".join(
-      f"{level} {panels.epsilon_of(same, level)}"
-      for level in same[0]["epsilon"]
-  )
+  found = []
+  for level in same[0]["epsilon"]:
+    found.append(f"{level} {panels.epsilon_of(same, level)}")
+  return ", ".join(found)
 
 
 def _delta(same: panels.Same) -> str:

@@ -41,7 +41,10 @@ def noise_multipliers(**arguments: int) -> tuple[float, float]:
     low, high = high, 2 * high
   while high - low > 1e-3 * high:
     middle = (low + high) / 2
-    low, high = (middle, high) if spent(middle) > CLAIMED else (low, middle)
+    if spent(middle) > CLAIMED:
+      low = middle
+    else:
+      high = middle
   inner = math.ceil(high * 1e6) / 1e6
   return _OUTER * inner, inner
 
@@ -76,11 +79,12 @@ def runs(scale: str) -> list[runs_lib.Run]:
 def _run(shot: int, kind: str, width: int) -> runs_lib.Run:
   """Describe a run with as many tasks as in the paper."""
   tasks: dict[str, Any] = dict(tasks=10, shot=shot, inner_steps=1, steps=400)
-  private = int(kind != _PLAIN)
+  private, epsilon = int(kind != _PLAIN), None
   arguments = dict(private=private, sample_level=private, **tasks, width=width)
   if private:
     outer, inner = 1.0, 1.0
     if kind == _TRUE:
+      epsilon = CLAIMED
       outer, inner = noise_multipliers(**tasks, sample_level=1)
     arguments |= dict(noise_multiplier=outer, inner_noise_multiplier=inner)
   return runs_lib.Run(
@@ -88,9 +92,7 @@ def _run(shot: int, kind: str, width: int) -> runs_lib.Run:
       config="omniglot_characters",
       arguments=budgets.text(arguments),
       overrides={"delta": DELTA, **budgets.every(400)},
-      labels=dict(
-          shot=shot, epsilon=CLAIMED if kind == _TRUE else None, kind=kind
-      ),
+      labels=dict(shot=shot, epsilon=epsilon, kind=kind),
   )
 
 
@@ -99,8 +101,9 @@ def _of_the_paper(same: panels.Same) -> bool:
 
 
 def _reached(same: panels.Same) -> str:
-  there = _of_the_paper(same) and same[0]["labels"]["shot"] == SHOTS
-  return f"{REACHED:g} %" if there else ""
+  if _of_the_paper(same) and same[0]["labels"]["shot"] == SHOTS:
+    return f"{REACHED:g} %"
+  return ""
 
 
 _table = panels.tabled({

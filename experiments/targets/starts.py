@@ -74,26 +74,24 @@ def runs(scale: str) -> list[runs_lib.Run]:
     return [start, _fine_tuning([start], 1, (1,), 4, scale)]
   size = _SIZES[scale]
   rate = size["lot"] / cifar_fs_supervised.IMAGES
-  supervised = [
-      _run(
-          name, "cifar_fs_supervised",
-          f"width={size['width']},lot={size['lot']},"
-          f"epochs={size['lots'] * rate!r}",
-          rate=rate, steps=size["lots"], private=private,
-      )
-      for name, private in (("pre_training", False), ("dp_pre_training", True))
-  ]
+  supervised = []
+  for name, private in (("pre_training", False), ("dp_pre_training", True)):
+    supervised.append(_run(
+        name, "cifar_fs_supervised",
+        f"width={size['width']},lot={size['lot']},"
+        f"epochs={size['lots'] * rate!r}",
+        rate=rate, steps=size["lots"], private=private,
+    ))
   found = list(supervised)
   for shot in size["trained"]:
-    mamls = [
-        _run(
-            f"{name}_{shot}_shot", "cifar_fs",
-            f"shot={shot},width={size['width']},steps={size['steps']},"
-            f"{size['maml']}",
-            rate=_RATE, steps=size["steps"], private=private,
-        )
-        for name, private in (("maml", False), ("dp_maml", True))
-    ]
+    mamls = []
+    for name, private in (("maml", False), ("dp_maml", True)):
+      mamls.append(_run(
+          f"{name}_{shot}_shot", "cifar_fs",
+          f"shot={shot},width={size['width']},steps={size['steps']},"
+          f"{size['maml']}",
+          rate=_RATE, steps=size["steps"], private=private,
+      ))
     found += mamls
     found.append(_fine_tuning(
         supervised + mamls, shot, size["shots"], size["tasks"], scale
@@ -157,9 +155,10 @@ def finish(
   if not isinstance(run, FineTuning):
     return runs_lib.finish(run, folder, shared=shared, **where)
   below = pathlib.Path(folder)
-  missing = [
-      name for name in run.of if not (below / name / runs_lib.OUTCOME).exists()
-  ]
+  missing = []
+  for name in run.of:
+    if not (below / name / runs_lib.OUTCOME).exists():
+      missing.append(name)
   if missing:
     raise training.RunError(
         f"--only={run.name}: expected the runs {','.join(missing)} in {below}"
@@ -228,11 +227,11 @@ def _measured(
     outcomes: panels.Outcomes,
 ) -> dict[int, list[Mapping[str, Any]]]:
   """Return shots of the meta-training -> its initialisations."""
-  return {
-      o["labels"]["trained"]: o["initialisations"]
-      for o in outcomes.values()
-      if "initialisations" in o
-  }
+  found = {}
+  for outcome in outcomes.values():
+    if "initialisations" in outcome:
+      found[outcome["labels"]["trained"]] = outcome["initialisations"]
+  return found
 
 
 def _title(start: Mapping[str, Any], trained: int) -> str:
@@ -243,26 +242,25 @@ def _title(start: Mapping[str, Any], trained: int) -> str:
 def table(outcomes: panels.Outcomes) -> panels.Table:
   """Return a row per initialisation and meta-training."""
   measured = _measured(outcomes)
-  shots = dict.fromkeys(
-      shot for starts in measured.values() for shot in starts[0]["accuracy"]
-  )
-  header = [
-      "initialisation",
-      "MAML trained with shots",
-      *(f"tested with {shot}" for shot in shots),
-      "steps",
-      "guarantee",
-  ]
-  rows = [
-      [
+  shots: dict[str, Any] = {}
+  for starts in measured.values():
+    shots.update(starts[0]["accuracy"])
+  rows = []
+  for trained, starts in measured.items():
+    for start in starts:
+      rows.append([
           _title(start, trained),
           str(trained),
           *(panels.accuracy([start], shot) for shot in shots),
           str(start["steps"]),
           _guarantee(start),
-      ]
-      for trained, starts in measured.items()
-      for start in starts
+      ])
+  header = [
+      "initialisation",
+      "MAML trained with shots",
+      *map("tested with {}".format, shots),
+      "steps",
+      "guarantee",
   ]
   return header, rows
 
@@ -272,7 +270,9 @@ def _guarantee(start: Mapping[str, Any]) -> str:
   for level, stated in (start["guarantee"] or {}).items():
     if isinstance(stated["epsilon"], float):
       return f"{level}: {report.rounded_up(stated['epsilon'])}"
-  return "no data used" if start["learner"] is None else "none"
+  if start["learner"] is None:
+    return "no data used"
+  return "none"
 
 
 def draw(outcomes: panels.Outcomes, figure: Any) -> None:
@@ -280,18 +280,19 @@ def draw(outcomes: panels.Outcomes, figure: Any) -> None:
   measured = _measured(outcomes)
   every = figure.subplots(1, max(len(measured), 1), squeeze=False)[0]
   for axes, (trained, starts) in zip(every, measured.items()):
-    lines = {
-        _title(start, trained): [
-            (int(shot), *(100 * s[end] for end in ("mean", "low", "high")))
-            for shot, s in start["accuracy"].items()
-        ]
-        for start in starts
-    }
+    lines: dict[str, list[panels.Point]] = {}
+    for start in starts:
+      points = lines[_title(start, trained)] = []
+      for shot in start["accuracy"]:
+        points.append((int(shot), *panels.interval([start], shot)))
     panels.draw_lines(
         axes, lines, "shots (images of a class to adapt to)",
         chance=budgets.CHANCE,
     )
-    axes.set_title(f"MAML trained with {trained} shot{'s' * (trained > 1)}")
+    title = f"MAML trained with {trained} shots"
+    if trained == 1:
+      title = "MAML trained with 1 shot"
+    axes.set_title(title)
 
 
 TARGETS = {

@@ -1,5 +1,6 @@
 """The price of privacy for 539 people: MNIST by its writers, 5-way."""
 
+import itertools
 from typing import Any
 
 from episodic_dp.config.presets import mnist_writers
@@ -28,12 +29,11 @@ def runs(scale: str) -> list[runs_lib.Run]:
         )
     ]
   arguments, keys = _SIZES[scale]
-  return [
-      _run(shot, query, epsilon, key, arguments)
-      for shot, query in _QUERIES.items()
-      for key in range(keys)
-      for epsilon in EPSILONS
-  ]
+  found = []
+  for shot, query in _QUERIES.items():
+    for key, epsilon in itertools.product(range(keys), EPSILONS):
+      found.append(_run(shot, query, epsilon, key, arguments))
+  return found
 
 
 def _run(
