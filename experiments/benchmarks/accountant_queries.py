@@ -112,27 +112,25 @@ def _import() -> None:
 def measure(options: harness.Options) -> harness.Found:
   """Measure every case in turns: milliseconds, and the epsilon found."""
   steps = 20 if options.smoke else 10_000
-  turns = harness.interleaved(
-      {
-          name: functools.partial(
-              harness.in_a_process, "accountant_queries.measure_case", name,
-              steps,
-          )
-          for name in (SMOKE if options.smoke else CASES)
-      },
-      options,
-      warm_up=0,
-  )
+  functions = {}
+  for name in SMOKE if options.smoke else CASES:
+    functions[name] = functools.partial(
+        harness.in_a_process, "accountant_queries.measure_case", name, steps
+    )
+  turns = harness.interleaved(functions, options, warm_up=0)
   cases, rows = harness.summaries(turns), []
   for name, one in cases.items():
     text, target = CASES[name]
-    epsilon = turns[name][-1].value
-    spread = {"median": "seconds", "least": "fastest", "most": "slowest"}
+    note = ""
+    if epsilon := turns[name][-1].value:
+      note = f"ε = {epsilon:.5g}"
+    milliseconds = {
+        "median": 1e3 * one["seconds"],
+        "least": 1e3 * one["fastest"],
+        "most": 1e3 * one["slowest"],
+    }
     rows.append(harness.row(
-        text,
-        {end: 1e3 * one[field] for end, field in spread.items()},
-        at_most=target, unit="ms",
-        note=f"ε = {epsilon:.5g}" if epsilon else "",
+        text, milliseconds, at_most=target, unit="ms", note=note
     ))
   return harness.Found(
       settings={"steps": steps, "q": _Q, "z": _Z, "delta": _DELTA},

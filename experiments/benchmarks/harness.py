@@ -99,14 +99,18 @@ def timed(
   wall, cpu = time.perf_counter(), time.process_time()
   value = wait(function())
   wall = time.perf_counter() - wall
-  cpu = time.process_time() - cpu + (cpu_of(value) if cpu_of else 0.0)
+  cpu = time.process_time() - cpu
+  if cpu_of is not None:
+    cpu += cpu_of(value)
   return Turn(wall, cpu, value)
 
 
 def wait(value: Any) -> Any:
   """Return the same value once its JAX arrays are computed."""
   jax = sys.modules.get("jax")
-  return value if jax is None else jax.block_until_ready(value)
+  if jax is None:
+    return value
+  return jax.block_until_ready(value)
 
 
 def steps(
@@ -189,16 +193,17 @@ def summaries(
     turns: turns of the cases.
     per: units of work of one turn.
   """
-  return {
-      name: {
-          "seconds": statistics.median(t.seconds / per for t in found),
-          "fastest": min(t.seconds / per for t in found),
-          "slowest": max(t.seconds / per for t in found),
-          "cpu_seconds": statistics.median(t.cpu_seconds / per for t in found),
-          "repeats": len(found),
-      }
-      for name, found in turns.items()
-  }
+  summary = {}
+  for name, found in turns.items():
+    seconds = [turn.seconds / per for turn in found]
+    summary[name] = {
+        "seconds": statistics.median(seconds),
+        "fastest": min(seconds),
+        "slowest": max(seconds),
+        "cpu_seconds": statistics.median(t.cpu_seconds / per for t in found),
+        "repeats": len(found),
+    }
+  return summary
 
 
 def ratio(
@@ -214,14 +219,15 @@ def ratio(
     base: of the denominator.
     scale: factor of the ratio, if the turns did different amounts of work.
   """
-  ratios = [scale * a.seconds / b.seconds for a, b in zip(turns, base)]
+  ratios, of_cpu = [], []
+  for a, b in zip(turns, base):
+    ratios.append(scale * a.seconds / b.seconds)
+    of_cpu.append(scale * a.cpu_seconds / b.cpu_seconds)
   return {
       "median": statistics.median(ratios),
       "least": min(ratios),
       "most": max(ratios),
-      "cpu_median": statistics.median(
-          scale * a.cpu_seconds / b.cpu_seconds for a, b in zip(turns, base)
-      ),
+      "cpu_median": statistics.median(of_cpu),
   }
 
 
@@ -245,7 +251,9 @@ def row(
     unit: of value and target: "×", "s", "ms", "%", ...
     note: printed next to the value.
   """
-  parts = value if isinstance(value, Mapping) else {"median": value}
+  parts = value
+  if not isinstance(parts, Mapping):
+    parts = {"median": parts}
   number = parts["median"]
   reached = None
   if at_most is not None or at_least is not None:
@@ -280,8 +288,7 @@ def describe() -> dict[str, Any]:
   if jax is not None:
     found["device"] = str(jax.devices()[0].device_kind)
     found["devices"] = jax.device_count()
-  return found | {
-      package: importlib.metadata.version(package)
-      for package in _PACKAGES
-      if importlib.util.find_spec(package)
-  }
+  for package in _PACKAGES:
+    if importlib.util.find_spec(package):
+      found[package] = importlib.metadata.version(package)
+  return found

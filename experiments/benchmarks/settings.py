@@ -84,9 +84,8 @@ class Run:
 
     A difference between sums shows it if that function changes.
     """
-    sampled, augmented = (
-        jax.random.fold_in(self.init().key, i) for i in (0, 1)
-    )
+    sampled = jax.random.fold_in(self.init().key, 0)
+    augmented = jax.random.fold_in(self.init().key, 1)
     drawn = sampling.sample(sampled, self.dataset.hierarchy, self.plan, 0)
     episode, every = self.plan.episode, jnp.asarray(self.dataset.images)
     if episode is None:
@@ -138,12 +137,16 @@ def omniglot(
     smoke: whether to use small images and a linear model, without a width.
     **mechanism: fields of `plan.Mechanism` other than the defaults here.
   """
-  shape = _SMALL if smoke else shape
+  if smoke:
+    shape = _SMALL
   single = learner == "supervised"
-  sizes = (WAY, SHOT + query)  # All of them are drawn.
+  episode = None
   if single:
     norm, sizes = "group", (1, 1)
     mechanism = {"clip_unit": LEVELS[-1]} | mechanism
+  else:
+    sizes = (WAY, SHOT + query)  # All of them are drawn.
+    episode = plan_lib.Episode(way=WAY, shot=SHOT, query=query)
   rows = min(participants, _OWNERS) * math.prod(sizes)
   random = np.random.default_rng(0)
   outputs = {"maml": WAY, "supervised": CLASSES}.get(learner)
@@ -182,11 +185,7 @@ def omniglot(
               stage or plan_lib.FixedSize(tasks),
               *map(plan_lib.FixedSize, sizes),
           ),
-          episode=(
-              None
-              if single
-              else plan_lib.Episode(way=WAY, shot=SHOT, query=query)
-          ),
+          episode=episode,
       ),
       mechanism=plan_lib.Mechanism(
           **{

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 import dataclasses
 import functools
+import itertools
 import math
 import os
 import statistics
@@ -113,21 +114,21 @@ def jax_privacy(options: harness.Options) -> harness.Found:
   if peers.installed("jax_privacy"):
     cases["jax_privacy"] = peers.jax_privacy_step(run, CHUNK)
   turns = harness.interleaved(cases, options)
+  rows = []
+  if "jax_privacy" in turns:
+    for case, text in (
+        ("ours", "all cores"),
+        ("one device", f"one device, {CHUNK} tasks at once"),
+    ):
+      rows.append(harness.row(
+          f"jax_privacy / private step, {text}, Conv4-{width}",
+          harness.ratio(turns["jax_privacy"], turns[case]),
+          unit="×",
+      ))
   return harness.Found(
       settings={"width": width, "tasks": tasks, "microbatch_size": CHUNK},
       cases=harness.summaries(turns),
-      rows=[
-          harness.row(
-              f"jax_privacy / private step, {text}, Conv4-{width}",
-              harness.ratio(turns["jax_privacy"], turns[case]),
-              unit="×",
-          )
-          for case, text in (
-              ("ours", "all cores"),
-              ("one device", f"one device, {CHUNK} tasks at once"),
-          )
-          if "jax_privacy" in turns
-      ],
+      rows=rows,
   )
 
 
@@ -149,11 +150,11 @@ class Case(NamedTuple):
 
   def __str__(self) -> str:
     """Describe it in a row or a line of a log."""
-    inner = f", {self.inner_steps} inner steps" if self.inner_steps else ""
     size = " x ".join(map(str, self.shape))
-    return (
-        f"{self.kind}{inner}, width {self.width}, {self.query} queries, {size}"
-    )
+    learner: str = self.kind
+    if self.inner_steps:
+      learner += f", {self.inner_steps} inner steps"
+    return f"{learner}, width {self.width}, {self.query} queries, {size}"
 
 
 CASES = {
@@ -233,7 +234,9 @@ def _compared(
       )
       if not one["apart"] < APART:
         raise ValueError(f"{name}: sums differ by {one['apart']:.3g}")
-      ways = ["loop"] if case.inner_steps else list(peers.WAYS)
+      ways = list(peers.WAYS)
+      if case.inner_steps:
+        ways = ["loop"]
       functions |= {way: workers.case(problem, way) for way in ways}
     turns = harness.interleaved(functions, options)
     times = harness.summaries(turns, case.tasks)
@@ -252,11 +255,10 @@ def _found(
     found: Mapping[str, Mapping[str, Any]], rows: Sequence[Any]
 ) -> harness.Found:
   """Return the result of a benchmark that has compared cases."""
-  times = {
-      f"{name}, {program}": seconds
-      for name, one in found.items()
-      for program, seconds in one["times"].items()
-  }
+  times = {}
+  for name, one in found.items():
+    for program, seconds in one["times"].items():
+      times[f"{name}, {program}"] = seconds
   return harness.Found(settings={}, cases=times, rows=rows, more=found)
 
 
@@ -267,15 +269,15 @@ def meta_step(options: harness.Options) -> harness.Found:
   every task's gradient clipped and summed: (a) 1 inner step and 15 queries per
   class, (b) 5 and 1, and a narrow network.
   """
-  found = _compared(SMOKE if options.smoke else CASES, options)
-  return _found(found, [
-      harness.row(
+  found, rows = _compared(SMOKE if options.smoke else CASES, options), []
+  for name, one in found.items():
+    if "ratio" in one:
+      rows.append(harness.row(
           f"meta-step ({name}): PyTorch loops, side by side / all cores",
           one["ratio"], at_least=TARGETS.get(name), unit="×",
           note=f"{1e3 * one['times']['ours']['seconds']:.1f} ms a task",
-      )
-      for name, one in found.items() if "ratio" in one
-  ])
+      ))
+  return _found(found, rows)
 
 
 # Learners and their queries of a class; and what a turn may take.
@@ -288,20 +290,20 @@ _OPERATIONS, _MOST_TASKS = 2e10, 256
 
 def _shared_cases() -> dict[str, Case]:
   """Return the learners whose tasks share the weights, in every size."""
-  cases = [
-      Case(kind, width, query, 0, shape=shape)
-      for kind, queries in _SHARED
-      for width in (16, 32, 64)
-      for query in queries
-      for shape in (_SMALL, _COLOUR, _LARGE)
-  ]
-  return {str(case): case._replace(tasks=_affordable(case)) for case in cases}
+  cases, shapes = {}, (_SMALL, _COLOUR, _LARGE)
+  for kind, queries in _SHARED:
+    sizes = itertools.product((16, 32, 64), queries, shapes)
+    for width, query, shape in sizes:
+      case = Case(kind, width, query, 0, shape=shape)
+      cases[str(case)] = case._replace(tasks=_affordable(case))
+  return cases
 
 
 def _affordable(case: Case) -> int:
   """Return a number of tasks that take a second or a few."""
-  single = case.kind == "supervised"
-  images = 1 if single else settings.WAY * (settings.SHOT + case.query)
+  images = settings.WAY * (settings.SHOT + case.query)
+  if case.kind == "supervised":
+    images = 1
   # About the multiplications and additions of the first two blocks, thrice.
   channels = case.shape[-1] + case.width / 4
   task = images * math.prod(case.shape[:2]) * 54 * case.width * channels
@@ -318,18 +320,19 @@ def shared_weights(options: harness.Options) -> harness.Found:
   found = _compared(SMOKE if options.smoke else _shared_cases(), options)
   rows = []
   for turns, text in ((False, "shared weights"), (True, "turns as support")):
-    ratios = {
-        name: one["ratio"]["median"] for name, one in found.items()
-        if "ratio" in one and (one["kind"] == "turns") == turns
-    }
+    ratios = {}
+    for name, one in found.items():
+      if "ratio" in one and (one["kind"] == "turns") == turns:
+        ratios[name] = one["ratio"]["median"]
     if ratios:
       values = sorted(ratios.values())
+      faster = [value for value in values if value >= 1]
       rows += [
           harness.row(
               f"{text}, median of {len(values)} cases: PyTorch's best way /"
               " all cores",
               statistics.median(values), at_least=1.3, unit="×",
-              note=f"at least 1 in {sum(value >= 1 for value in values)}",
+              note=f"at least 1 in {len(faster)}",
           ),
           harness.row(
               f"{text}, the least", values[0], at_least=1.0, unit="×",
@@ -356,16 +359,13 @@ def compiling(options: harness.Options) -> harness.Found:
       for name in names
   }
   times = harness.summaries(harness.interleaved(cases, options, warm_up=0))
-  return harness.Found(
-      settings={}, cases=times,
-      rows=[
-          harness.row(
-              f"compiling ({name}) on one core", one["seconds"],
-              at_most=_COMPILED.get(name), unit="s",
-          )
-          for name, one in times.items()
-      ],
-  )
+  rows = []
+  for name, one in times.items():
+    rows.append(harness.row(
+        f"compiling ({name}) on one core", one["seconds"],
+        at_most=_COMPILED.get(name), unit="s",
+    ))
+  return harness.Found(settings={}, cases=times, rows=rows)
 
 
 def compile_alone(name: str) -> harness.Turn:
@@ -420,21 +420,15 @@ def accelerator(options: harness.Options) -> harness.Found:
   with futures.ThreadPoolExecutor(4) as pool:
     steps = dict(zip(names, pool.map(compiled, cases)))
   turns = harness.interleaved(steps, options)
-  found = {
-      name: harness.summaries(turns, case.tasks)[name]
-      for name, (case, _) in zip(names, cases)
-  }
-  return harness.Found(
-      settings={},
-      cases=found,
-      rows=[
-          harness.row(
-              f"one device, {name}", 1e3 * times["seconds"], unit="ms",
-              at_most=_ON_ONE_H200 if name.startswith("maml") else None,
-          )
-          for name, times in found.items()
-      ],
-  )
+  found, rows = {}, []
+  for name, (case, _) in zip(names, cases):
+    times = found[name] = harness.summaries(turns, case.tasks)[name]
+    at_most = _ON_ONE_H200 if case.kind == "maml" else None
+    rows.append(harness.row(
+        f"one device, {name}", 1e3 * times["seconds"], unit="ms",
+        at_most=at_most,
+    ))
+  return harness.Found(settings={}, cases=found, rows=rows)
 
 
 # Sampling ---------------------------------------------------------------------
@@ -473,19 +467,13 @@ def sampling(options: harness.Options) -> harness.Found:
   smoke = options.smoke
   tasks, per_turn = (8, 1) if smoke else (1600, 10)
   smallest, largest = 10**4, 10**5 if smoke else 10**8
-  described = {
-      name: settings.omniglot(
-          query=1, participants=count, tasks=tasks, smoke=True
-      )
-      for name, count in (("small", smallest), ("large", largest))
-  }
-  turns = harness.interleaved(
-      {
-          name: _draw(run.dataset.hierarchy, run.plan, per_turn)
-          for name, run in described.items()
-      },
-      options,
-  )
+  draws = {}
+  for name, count in (("small", smallest), ("large", largest)):
+    run = settings.omniglot(
+        query=1, participants=count, tasks=tasks, smoke=True
+    )
+    draws[name] = _draw(run.dataset.hierarchy, run.plan, per_turn)
+  turns = harness.interleaved(draws, options)
   some, participants = (4, 400) if smoke else (32, 400_000)
   run = settings.omniglot(
       query=1, participants=participants, smoke=smoke,

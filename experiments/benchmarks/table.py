@@ -20,11 +20,11 @@ def render(folder: pathlib.Path = FOLDER, names: Sequence[str] = ()) -> str:
     result = json.loads(path.read_text(encoding="utf-8"))
     if not result.get("rows") or (names and path.stem not in names):
       continue
-    rows += [
-        (row["what"], _target(row), _measured(row),
-         _REACHED[row["reached"]], path.stem)
-        for row in result["rows"]
-    ]
+    for row in result["rows"]:
+      reached = _REACHED[row["reached"]]
+      rows.append(
+          (row["what"], _target(row), _measured(row), reached, path.stem)
+      )
     machine = result["machine"]
     loads = [machine[k] for k in ("load", "load_after") if k in machine]
     load = ", ".join(f"{value:.1f}" for value in loads) or "-"
@@ -65,4 +65,6 @@ def _measured(row: Mapping[str, Any]) -> str:
     notes.append(f"by processor time {_number(row['cpu'], unit)}")
   if row.get("note"):
     notes.append(row["note"])
-  return f"{text} ({'; '.join(notes)})" if notes else text
+  if notes:
+    text += f" ({'; '.join(notes)})"
+  return text

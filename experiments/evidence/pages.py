@@ -61,7 +61,9 @@ class Notes:
 
   def verdict(self, *refusals: Refusal) -> str:
     """Return no (3) or – (3), with the number of every rule."""
-    verdict = "no" if any(r.unsound for r in refusals) else "–"
+    verdict = "–"
+    if any(refusal.unsound for refusal in refusals):
+      verdict = "no"
     return f"{verdict} {self.numbers(*refusals)}"
 
   def numbers(self, *refusals: Refusal) -> str:

@@ -126,7 +126,10 @@ def _deltas(same: panels.Same) -> str:
 
 def _published(same: panels.Same) -> str:
   found = PUBLISHED.get(_cell(same))
-  return "-" if found is None else " to ".join(f"{x:g}" for x in found)
+  if found is None:
+    return "-"
+  low, high = found
+  return f"{low:g} to {high:g}"
 
 
 def _mean(name: str, form: str = "{:.4f}") -> panels.Cell:
