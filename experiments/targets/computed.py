@@ -130,8 +130,8 @@ def _finish_amplification(
     names = ("epsilon", "direction", "exact", "corrected", "printed")
     epsilons = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
     rows = []
-    for row in errata.theorem3(epsilons).rows:
-      rows.append(dict(zip(names, row, strict=True)))
+    for *values, _ in errata.theorem3(epsilons).rows:
+      rows.append(dict(zip(names, values, strict=True)))
   else:
     _, hierarchy, samples = _PLANS[run.name]
     rows = [_point(hierarchy, n) for n in samples]
