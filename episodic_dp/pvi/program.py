@@ -265,12 +265,13 @@ class Inference:
     if not ended:
       return
     spec, visits, rows = self.spec, self._charged(), []
+    guarantees = self._guarantees(visits)
     moments = {"mean": self._natural.mean, "variance": self._natural.variance}
     files.write_json(
         folder / POSTERIOR,
         jax.tree.map(lambda a: np.asarray(a).tolist(), moments),
     )
-    for m, guarantee in enumerate(self._guarantees(visits)):
+    for m, guarantee in enumerate(guarantees):
       if self.remembers:  # Who took part, and how often, is not released.
         name = "clients"
         row: dict[str, Any] = {"rounds": visits[m]}
