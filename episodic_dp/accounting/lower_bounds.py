@@ -28,9 +28,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy import fft
-from scipy import optimize
-from scipy import special
+import scipy
 
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import report
@@ -322,7 +320,7 @@ def _value(
     return 0.0
   # Above all losses nothing is reached.
   largest = float(values.max(initial=0.0))
-  least = optimize.brentq(
+  least = scipy.optimize.brentq(
       lambda at: reached(at) - delta, 0.0, largest, rtol=1e-8
   )
   while reached(least) < delta:
@@ -360,7 +358,8 @@ def _masses(
   total = np.zeros(edges.size - 1)
   for mean, weight in zip(means, weights, strict=True):
     x = edges - mean
-    below, above = np.diff(special.ndtr(x)), -np.diff(special.ndtr(-x))
+    below = np.diff(scipy.special.ndtr(x))
+    above = -np.diff(scipy.special.ndtr(-x))
     total += weight * np.where(x[1:] <= 0, below, above)  # The precise one.
   return total
 
@@ -391,8 +390,8 @@ def _summed(
   log_tail = math.log(_TAIL)
   low, high = (
       sign * float(min(
-          (copies * special.logsumexp(sign * t * centred, b=probs) - log_tail)
-          / t
+          copies * scipy.special.logsumexp(sign * t * centred, b=probs) / t
+          - log_tail / t
           for t in exponent.tolist()
       ))
       for sign in (-1, 1)
@@ -408,7 +407,7 @@ def _summed(
   )
   size = 1 << at.size.bit_length()
   folded = np.bincount(places % size, probs, size)
-  circle = fft.irfft(fft.rfft(folded) ** copies, size)
+  circle = scipy.fft.irfft(scipy.fft.rfft(folded) ** copies, size)
   return _Losses(
       at * h + copies * mean + shift + (margin if up else -margin),
       np.maximum(circle[at % size], 0.0),

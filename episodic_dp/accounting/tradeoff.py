@@ -33,7 +33,7 @@ import math
 from typing import Any
 
 import numpy as np
-from scipy import special
+import scipy
 
 from episodic_dp import _validate
 from episodic_dp import plain
@@ -99,7 +99,8 @@ class Points:
     log_x = log_slopes(self.epsilons, self.deltas)
     # 1 - y, which exceeds 1 by rounding only.
     beyond = self.deltas[:-1] + np.exp(self.epsilons[:-1] + log_x)
-    mu = special.ndtri(np.minimum(beyond, 1.0)) - special.ndtri_exp(log_x)
+    mu = scipy.special.ndtri(np.minimum(beyond, 1.0))
+    mu -= scipy.special.ndtri_exp(log_x)
     return float(mu.max(initial=0.0)) * (1 + _ROUNDING)
 
 
@@ -123,12 +124,12 @@ def points(costs: Costs, least: float) -> dict[str, Points]:
     Direction -> its points. They end earlier if epsilon is infinite there.
   """
   starts = costs(None, 0.0)
-  last = float(special.logit(least))
-  first = special.logit(max(starts.values()))
+  last = float(scipy.special.logit(least))
+  first = scipy.special.logit(max(starts.values()))
   first = float(np.clip(first, last, _MOST_LOG_ODDS))
   number = max(2, math.ceil((first - last) / _SPACING))
   found = {way: [(0.0, start)] for way, start in starts.items()}
-  for delta in special.expit(np.linspace(first, last, number)).tolist():
+  for delta in scipy.special.expit(np.linspace(first, last, number)).tolist():
     for way, epsilon in costs(delta, None).items():
       rows = found[way]
       if not (rows[-1][0] < epsilon < math.inf and delta < rows[-1][1]):

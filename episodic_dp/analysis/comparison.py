@@ -9,8 +9,7 @@ import os
 import pathlib
 from typing import Any
 
-from scipy import special
-from scipy import stats
+import scipy
 
 from episodic_dp import errors
 from episodic_dp.accounting import report
@@ -201,7 +200,8 @@ def _over_runs(scores: Sequence[dict[str, Any]]) -> dict[str, Any]:
   """Return the mean of two or more runs, with Student's t 95 % interval."""
   means = [score["mean"] for score in scores]
   mean = sum(means) / len(means)
-  half = float(special.stdtrit(len(means) - 1, 0.975) * stats.sem(means))
+  times = scipy.special.stdtrit(len(means) - 1, 0.975)
+  half = float(times * scipy.stats.sem(means))
   return scores[0] | {"mean": mean, "low": mean - half, "high": mean + half}
 
 

@@ -28,7 +28,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import stats
+import scipy
 
 from episodic_dp import data
 from episodic_dp import errors
@@ -308,7 +308,7 @@ def at_rate(
   if allowed < others.size:
     threshold = others[-1 - allowed]
   hits = int(np.sum(members > threshold))
-  interval = stats.binomtest(hits, members.size).proportion_ci()
+  interval = scipy.stats.binomtest(hits, members.size).proportion_ci()
   return {
       "fpr": float(np.mean(others > threshold)),
       "tpr": hits / members.size,

@@ -35,7 +35,7 @@ from jax import lax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from scipy import special
+import scipy
 
 from episodic_dp import plan as plan_lib
 from episodic_dp import private
@@ -246,7 +246,7 @@ def log_ratio(sums: np.ndarray, law: Law) -> np.ndarray:
   exponents = sums[..., None] * law.sums - law.sums**2 / 2
   whole = steps // pass_steps
   likelihoods = [
-      special.logsumexp(
+      scipy.special.logsumexp(
           exponents[:, : whole * pass_steps].reshape(runs, whole, -1),
           axis=-1, b=np.tile(weights, pass_steps),
       )

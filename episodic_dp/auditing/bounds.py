@@ -30,7 +30,7 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from episodic_dp import _validate
 
@@ -207,7 +207,7 @@ def _upper(count: Any, trials: int, wrong: float) -> np.ndarray:
   Source: Clopper and Pearson (1934).
   """
   # Without a further trial: the quantile of all of them.
-  found = stats.beta.ppf(1 - wrong, count + 1, trials - count)
+  found = scipy.stats.beta.ppf(1 - wrong, count + 1, trials - count)
   return np.where(count < trials, found, 1.0)
 
 

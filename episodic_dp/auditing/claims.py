@@ -6,7 +6,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from episodic_dp import accounting
 from episodic_dp import errors
@@ -209,7 +209,7 @@ def measure(
     found[t] = dataclasses.replace(better, confidence=confidence)
   reference = attack.simulate_counted(law, steps=most, seed=seed + 1)
   distances = [
-      stats.ks_2samp(*columns, method="asymp").statistic
+      scipy.stats.ks_2samp(*columns, method="asymp").statistic
       for side, other in zip(made, reference)
       for columns in zip(side.totals.T, other.totals.T)
   ]

@@ -20,7 +20,7 @@ not protected from anyone who sees the results.
 import collections
 
 from absl import flags
-from scipy import stats
+import scipy
 
 from episodic_dp.accounting import report
 from episodic_dp.cli import shared_flags
@@ -76,7 +76,8 @@ def _lines(predictor: Predictor, result: adaptation.Result) -> list[str]:
   ]
   if result.query.classes:
     right, total = sum(pairs[c, c] for c in classes), pairs.total()
-    low, high = stats.binomtest(right, total).proportion_ci(method="wilson")
+    test = scipy.stats.binomtest(right, total)
+    low, high = test.proportion_ci(method="wilson")
     lines.append(
         f"accuracy {100 * right / total:.1f} % (95 % interval"
         f" {100 * low:.1f} to {100 * high:.1f} %): {right} of"

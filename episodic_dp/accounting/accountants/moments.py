@@ -46,7 +46,7 @@ import functools
 import math
 
 import numpy as np
-from scipy import special
+import scipy
 
 from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.profiles import amplification
@@ -155,7 +155,7 @@ def _log_tail(
   return (
       np.log(order * weight)
       + order * (order - 1) * distance**2 / 2
-      + special.log_ndtr((order - 0.5) * distance - end / distance)
+      + scipy.special.log_ndtr((order - 0.5) * distance - end / distance)
   )
 
 
@@ -488,9 +488,9 @@ def log_hockey_stick(
   """Bound ln H_alpha(N(d, 1) || N(0, 1)) for alpha >= 1."""
   with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
     x = distance / 2 - log_alpha / distance
-    first = special.erfcx(-x / math.sqrt(2))
+    first = scipy.special.erfcx(-x / math.sqrt(2))
     # alpha Phi(x - d) = phi(x) times this; rounding must not make it too large.
-    second = special.erfcx((distance - x) / math.sqrt(2)) * (1 - 1e-14)
+    second = scipy.special.erfcx((distance - x) / math.sqrt(2)) * (1 - 1e-14)
     tail = np.asarray(-x * x / 2 + np.log((first - second) / 2))
     near = x > 0  # Large enough for a double.
     tail[near] = np.log(

@@ -28,7 +28,7 @@ import functools
 import math
 
 import numpy as np
-from scipy import fft
+import scipy
 
 from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.accountants import moments
@@ -194,7 +194,7 @@ def _spectrum(single: Loss, tilt: float, size: int) -> np.ndarray:
   """Compute the log of the transform of `_tilted`, folded to length `size`."""
   probs, _, _ = _tilted(single, tilt)
   places = (single.lower + np.arange(probs.size)) % size
-  transform = fft.rfft(np.bincount(places, weights=probs, minlength=size))
+  transform = scipy.fft.rfft(np.bincount(places, weights=probs, minlength=size))
   result = np.empty_like(transform)
   # NumPy's logarithm of complex numbers takes twice as long.
   with np.errstate(divide="ignore"):
@@ -259,7 +259,7 @@ def compose(
         for t, s in zip(times, singles, strict=True)
     )
     spectrum = np.where(np.isneginf(power.real), 0.0, np.exp(power))
-  circle = fft.irfft(spectrum, size)
+  circle = scipy.fft.irfft(spectrum, size)
   # No epsilon depends on losses below 0.
   first = min(max(lowest, 0), highest)
   places = np.arange(first, highest + 1)

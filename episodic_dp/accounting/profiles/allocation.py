@@ -119,7 +119,7 @@ import functools
 import math
 
 import numpy as np
-from scipy import special
+import scipy
 
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import unit_profile
@@ -210,7 +210,7 @@ def log_below(
   some = one.probs > 0
   log_probs, points = np.log(one.probs[some]), one.points[some]
   t = np.exp(np.arange(-4.0, 40.0, 0.1)) / distance
-  log_moment = special.logsumexp(log_probs - t[:, None] * points, axis=1)
+  log_moment = scipy.special.logsumexp(log_probs - t[:, None] * points, axis=1)
   # m copies of c / m = e^share - 1.
   exponent = t[:, None] * np.expm1(log_share) + log_moment[:, None]
   bounds = number * exponent - 1 - np.log(t[:, None] * number)
@@ -278,7 +278,7 @@ def _quantiles(
   slope = np.diff(_excess(a, b, points)) / np.diff(points)
   middle = (points[1:] + points[:-1]) / 2
   with np.errstate(divide="ignore", invalid="ignore"):
-    quantile = special.ndtri_exp(np.log(np.abs(slope)))
+    quantile = scipy.special.ndtri_exp(np.log(np.abs(slope)))
   quantile = np.where(middle > 0, -quantile, quantile)
   finite = np.isfinite(quantile)
   middle, quantile = middle[finite], np.maximum.accumulate(quantile[finite])
@@ -486,8 +486,8 @@ def _touching(log_alpha: float, value: float, distance: float) -> float:
   """
 
   def height(log_beta: float) -> float:
-    log_x = special.log_ndtr(distance / 2 - log_beta / distance)
-    log_y = special.log_ndtr(-distance / 2 - log_beta / distance)
+    log_x = scipy.special.log_ndtr(distance / 2 - log_beta / distance)
+    log_y = scipy.special.log_ndtr(-distance / 2 - log_beta / distance)
     return math.exp(log_x) * -math.expm1(min(log_alpha + log_y - log_x, 0.0))
 
   value = min(value, 0.999 * _revealed(log_alpha, distance))

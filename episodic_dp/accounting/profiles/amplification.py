@@ -48,7 +48,7 @@ import math
 from typing import Literal
 
 import numpy as np
-from scipy import special
+import scipy
 
 from episodic_dp import _validate
 
@@ -79,18 +79,19 @@ def hockey_stick(
   with np.errstate(over="ignore", invalid="ignore", under="ignore"):
     x = distance / 2 - log_alpha / distance
     y = x - distance
-    mills = special.erfcx(-x / math.sqrt(2)) - special.erfcx(-y / math.sqrt(2))
+    first, second = scipy.special.erfcx(np.stack([-x, -y]) / math.sqrt(2))
+    mills = first - second
     value = np.asarray(0.5 * np.exp(-x * x / 2) * mills)
     near = x > 0
     if near.any():
       log_beta = np.broadcast_to(log_alpha, x.shape)[near]
       right, left = x[near], y[near]
-      value[near] = special.ndtr(right) - np.where(
+      value[near] = scipy.special.ndtr(right) - np.where(
           log_beta < 1e4,
-          np.exp(log_beta + special.log_ndtr(left)),
+          np.exp(log_beta + scipy.special.log_ndtr(left)),
           # The same, if the terms of that sum are too large to be exact.
           0.5 * np.exp(-right * right / 2)
-          * special.erfcx(-left / math.sqrt(2)),
+          * scipy.special.erfcx(-left / math.sqrt(2)),
       )
   return np.where(np.isneginf(x), 0.0, np.clip(value, 0.0, 1.0))
 

@@ -38,7 +38,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special
+import scipy
 
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import unit_profile
@@ -271,7 +271,8 @@ def _half_lines(shift: np.ndarray, x: np.ndarray) -> np.ndarray:
   """
   s = shift[:, None]
   if x[0] < -30:  # R(x) may be too large for a double.
-    value = special.ndtr(s - x) - np.exp(s * x - s * s / 2) * special.ndtr(-x)
+    above = np.exp(s * x - s * s / 2) * scipy.special.ndtr(-x)
+    value = scipy.special.ndtr(s - x) - above
   else:
     y = np.maximum(x - s, -_REACH)  # Phi(37) is 1.
     phi = np.exp(-y * y / 2) / math.sqrt(2 * math.pi)
@@ -281,7 +282,7 @@ def _half_lines(shift: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 def _mills(y: np.ndarray) -> np.ndarray:
   """Compute Phi(-y) / phi(y)."""
-  return math.sqrt(math.pi / 2) * special.erfcx(y / math.sqrt(2))
+  return math.sqrt(math.pi / 2) * scipy.special.erfcx(y / math.sqrt(2))
 
 
 def _grid(start: float, stop: float) -> np.ndarray:
