@@ -43,12 +43,10 @@ class WorkDirectory:
 
   folder: epath.Path
   key: pathlib.Path
-  lock: IO[str] | None = dataclasses.field(default=None, repr=False)
+  lock: IO[str] = dataclasses.field(repr=False)
 
   def check(self) -> None:
     """Raise RunError if the folder, or its lock, was removed or replaced."""
-    if self.lock is None:
-      return
     try:
       there = os.path.samestat(
           os.stat(self.lock.name), os.fstat(self.lock.fileno())
