@@ -99,7 +99,7 @@ class Guarantee:
       ... )
       >>> g = accounting.guarantee(r, steps=100, delta=1e-5, level="user")
       >>> f"{g.attack(false_positive_rate=0.01).true_positive_rate:.3f}"
-      '0.02'
+      '0.020'
     """
     if self.costs is None:
       raise plan_lib.PlanError(

@@ -26,6 +26,10 @@ from episodic_dp import errors
 from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp import plan as plan_lib
+from episodic_dp.private import step as step_lib
+
+# How far the clip norm of a private quantile moves in a step, as a logarithm.
+_STILL = 0.01
 
 
 def _mean_output(outputs: jax.Array, labels: jax.Array) -> jax.Array:
@@ -153,6 +157,16 @@ def worst_case(
         f"level '{level}' cannot be audited by removal, since without one the"
         f" plan does not fit: {e}"
     ) from e
+  mechanism = release.mechanism
+  if mechanism.clipping == "private_quantile":
+    # The update's rate costs nothing. Few clip units would move the clip norm
+    # too fast: past the images, and out of the range of float32.
+    assert mechanism.count_noise and mechanism.clip_rate
+    still = _STILL * step_lib.expected_clip_units(release)
+    release = release.replace(mechanism=dataclasses.replace(
+        mechanism,
+        clip_rate=min(mechanism.clip_rate, still / mechanism.count_noise),
+    ))
   return Canary(
       present=canary_dataset(images[:, None], hierarchy),
       absent=canary_dataset(images[kept, None], smaller),
