@@ -4,6 +4,7 @@ import json
 
 from episodic_dp import accounting
 from episodic_dp.accounting import report
+from episodic_dp.accounting import statement
 from episodic_dp.analysis import costs
 
 
@@ -49,6 +50,20 @@ def test_json_of_a_shipped_config(call):
     assert f"that hold it, at most {places};" in found[level]["caveat"]
 
 
+def test_what_an_attacker_gains_is_printed_and_verified(make_run):
+  run = make_run()
+  result = costs.account(run, attacks=True)
+  assert "attacks" not in costs.account(run)
+  assert list(result["attacks"]) == list(result["guarantees"])
+  assert statement.verify(result).differences == ()
+  for name in ("true_positive_rate", "gaussian_mu"):
+    less = json.loads(json.dumps(result))
+    less["attacks"]["task"][name] *= 0.99
+    (difference,) = statement.verify(less).differences
+    assert difference.false
+    assert difference.where == ("attacks", "task", name)
+
+
 def test_epsilon_over_delta_is_written_where_asked(call, tmp_path):
   out = tmp_path / "new" / "folder"
   done = call(
@@ -63,3 +78,7 @@ def test_epsilon_over_delta_is_written_where_asked(call, tmp_path):
     epsilons = data["epsilons"][level]
     assert epsilons[own] == g["epsilon"]
     assert epsilons == sorted(epsilons, reverse=True) and epsilons[-1] < 100
+    gains = zip(
+        data["true_positive_rates"][level], data["false_positive_rates"]
+    )
+    assert all(1 > true > false for true, false in gains)
