@@ -118,7 +118,6 @@ setuptools.setup(
         "jax>=0.10.2",
         "jaxlib>=0.10.2",
         "matplotlib>=3.10",
-        "ml_collections>=1.1",
         "numpy>=2.1",
         "optax>=0.2.8",
         "orbax-checkpoint>=0.12.8",

@@ -24,15 +24,13 @@ from episodic_dp import export
 from episodic_dp import models
 from episodic_dp import plan
 from episodic_dp import training
-from episodic_dp.config import build
-from episodic_dp.config import defaults
-from episodic_dp.config import RunConfig
 from episodic_dp.config import solving
 from episodic_dp.config.presets import own_data
 from episodic_dp.export import writing
 from episodic_dp.models import builder
 from episodic_dp.output import files
 from episodic_dp.plan import labels as labels_lib
+from episodic_dp.run import Run
 
 _LEVELS = ("person", "class", "example")
 
@@ -98,15 +96,15 @@ class FewShotClassifier:
     """
     backends.ask_for_cores()
     train = _dataset(np.asarray(images), labels, people)
-    config, _ = solving.spend(self._config(train), self.epsilon)
+    run, _ = solving.spend(self._run(train), self.epsilon)
     self._place = tempfile.TemporaryDirectory()
-    run = self.workdir or pathlib.Path(self._place.name, "run")
-    for line in training.train(build.build(config, train=train), run).warnings:
+    workdir = self.workdir or pathlib.Path(self._place.name, "run")
+    for line in training.train(run.build(train=train), workdir).warnings:
       print(line.strip(), file=sys.stderr)
     self._exported = pathlib.Path(self._place.name, "model")
-    writing.write(run, self._exported)
+    writing.write(workdir, self._exported)
     self._predictor = export.Predictor.load(
-        self._exported, model=builder.imported(config.model)
+        self._exported, model=builder.imported(run.model)
     )
     return self
 
@@ -225,23 +223,21 @@ class FewShotClassifier:
       raise errors.RunError(f"call {method} first")
     return getattr(self, name)
 
-  def _config(self, train: data.ArrayDataset) -> RunConfig:
+  def _run(self, train: data.ArrayDataset) -> Run:
     """Describe the run."""
-    config = own_data.get_config(
-        f"levels={'/'.join(_LEVELS)},way={self.way},shot={self.shot},"
-        f"steps={self.steps},rate={self.rate},start={self.start}"
-    )
-    config.hierarchy = defaults.hierarchy(train.hierarchy)
-    config.delta = self.delta
-    config.model.name = self.network or (
-        "conv4" if train.images.dtype == np.uint8 else "features"
-    )
-    parsed = RunConfig.parse(config)
-    model = parsed.model.with_start(train.image_shape[-1])
-    learner = parsed.learner
-    if model.start is None:  # The preset's scale is that of a start.
-      learner = dataclasses.replace(learner, metric_scale=1.0)
-    return dataclasses.replace(parsed, model=model, learner=learner)
+    features = train.images.dtype != np.uint8
+    run = own_data.own_data(
+        levels=_LEVELS, way=self.way, shot=self.shot, steps=self.steps,
+        rate=self.rate, start=self.start,
+    ).replace({
+        "hierarchy": train.hierarchy,
+        "delta": self.delta,
+        "model.name": self.network or ("features" if features else "conv4"),
+    })
+    run = run.replace({"model": run.model.with_start(train.image_shape[-1])})
+    if run.model.start is None:  # The preset's scale is that of a start.
+      run = run.replace({"learner.metric_scale": 1.0})
+    return run.resolved()
 
 
 def _dataset(images: np.ndarray, labels: Any, people: Any) -> data.ArrayDataset:

@@ -2,14 +2,14 @@
 
 Each class is the only description of its options: configs, presets, flags,
 config.json and exported models read its fields. The builders
-(`models.networks.by_name`, `learners.naming.make_learner`, `config.build`) take
-its objects. This module does not import JAX, so that a config is read and
-accounted without it.
+(`models.networks.by_name`, `learners.naming.make_learner`, `Run.build`) take
+its objects. This module does not import JAX, so that a run is read and
+accounted for without it.
 """
 
 from collections.abc import Mapping
 import dataclasses
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from episodic_dp import _validate
 from episodic_dp.plain import Count
@@ -89,10 +89,12 @@ class Network:
       return dataclasses.replace(self, start=STARTS[channels])
     return dataclasses.replace(self, start=None, trained="all")
 
-
 SUPERVISED = "supervised"
 CLOSED_FORMS = ("protonet", "ridge")
 BY_GRADIENTS = ("maml", "anil", "meta_sgd", "reptile")
+LearnerName: TypeAlias = Literal[
+    "maml", "anil", "meta_sgd", "reptile", "protonet", "ridge", "supervised"
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -120,9 +122,7 @@ class Learner:
       support set, for protonet and ridge.
   """
 
-  name: Literal[
-      "maml", "anil", "meta_sgd", "reptile", "protonet", "ridge", "supervised"
-  ] = "maml"
+  name: LearnerName = "maml"
   inner_steps: Count = 5
   inner_rate: float = 0.1
   order: Order = "second"
@@ -206,7 +206,8 @@ class Evaluation:
     validation_tasks: number of validation tasks.
     test_tasks: number of test tasks.
     seed: public seed of the validation tasks; the test tasks use seed + 1.
-    way: number of classes of a task; None for episode.way.
+    way: number of classes of a task; None for
+      plan.episode.way.
   """
 
   shot: Count = 1
@@ -219,7 +220,7 @@ class Evaluation:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Compute:
+class Placement:
   """Placement of a step; no setting changes its guarantee.
 
   Attributes:

@@ -39,6 +39,8 @@ _SCALARS: dict[Any, str] = {
     int: "a whole number",
     str: "text",
 }
+# Types of numbers that NumPy's belong to, too.
+_NUMBERS = {float: numbers.Real, int: numbers.Integral}
 
 
 class _Form(NamedTuple):
@@ -56,6 +58,10 @@ class _Form(NamedTuple):
 
 
 _FORMS: dict[Any, _Form] = {}
+# Dataclass -> types of its fields.
+_hints: Callable[[Any], dict[str, Any]] = functools.cache(
+    functools.partial(typing.get_type_hints, include_extras=True)
+)
 
 
 def register(
@@ -124,13 +130,11 @@ def from_plain(
   Raises:
     PlanError: names the field that is missing, unknown or of another type.
   """
-  hints = typing.get_type_hints(kind, include_extras=True)
-  known = [field.name for field in fields(kind)]
   if isinstance(data, kind):
-    return dataclasses.replace(data, **{  # type: ignore[type-var]
-        key: read(hints[key], getattr(data, key), name=f"{name}.{key}")
-        for key in known
-    })
+    read_again = read_fields(data, name=name)
+    return dataclasses.replace(data, **read_again)  # type: ignore[type-var]
+  hints = _hints(kind)
+  known = [field.name for field in fields(kind)]
   given = dict(check_names(data, known, name=name))
   optional = defaults(kind) if partial else {}
   for key in known:
@@ -143,7 +147,32 @@ def from_plain(
   return kind(**values)
 
 
-def replace(value: _T, changes: Mapping[str, Any], *, name: str) -> _T:
+def form_of(kind: Any) -> Any:
+  """Return the type of the form in which a type is written, or the type."""
+  return _FORMS[kind].kind if kind in _FORMS else kind
+
+
+def read_fields(value: Any, *, name: str) -> dict[str, Any]:
+  """Return the fields of a dataclass, each read by its type.
+
+  Args:
+    value: the dataclass, whose fields are objects or plain data.
+    name: name of the dataclass, for messages.
+
+  Raises:
+    PlanError: names the field that is of another type.
+  """
+  hints = _hints(type(value))
+  return {
+      field.name: read(
+          hints[field.name], getattr(value, field.name),
+          name=f"{name}.{field.name}", partial=True,
+      )
+      for field in fields(value)
+  }
+
+
+def with_changes(value: _T, changes: Mapping[str, Any], *, name: str) -> _T:
   """Return a dataclass with other values of some fields, read by their types.
 
   Args:
@@ -168,7 +197,7 @@ def replace(value: _T, changes: Mapping[str, Any], *, name: str) -> _T:
   for field, parts in inner.items():
     held = values.get(field, getattr(value, field))
     values[field] = _with_parts(held, parts, name=f"{name}.{field}")
-  hints = typing.get_type_hints(type(value), include_extras=True)
+  hints = _hints(type(value))
   for field, new in values.items():
     if isinstance(new, str) and isinstance(getattr(value, field), tuple):
       new = (new,)
@@ -182,7 +211,7 @@ def _with_parts(held: Any, parts: Mapping[str, Any], *, name: str) -> Any:
   """Return a field with some parts changed; the parts if it had none."""
   held = _in_its_form(held)
   if dataclasses.is_dataclass(held):
-    return replace(held, parts, name=name)
+    return with_changes(held, parts, name=name)
   return {**held, **parts} if isinstance(held, Mapping) else parts
 
 
@@ -289,11 +318,11 @@ def _read_tuple(
 def _read_scalar(kind: Any, data: Any, name: str) -> Any:
   if kind is float and data == "inf":
     return math.inf
-  allowed = (int, float) if kind is float else kind
+  allowed = _NUMBERS.get(kind, kind)
   if not isinstance(data, allowed) or isinstance(data, bool) != (kind is bool):
     raise _validate.refusal(name, data, _SCALARS[kind])
   if kind is not float:
-    return data
+    return kind(data)
   with contextlib.suppress(OverflowError):  # Raised by a huge integer.
     if not math.isnan(data):
       return float(data)

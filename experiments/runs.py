@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import functools
 import hashlib
-import importlib
 import json
 import os
 import pathlib
@@ -22,14 +21,13 @@ import time
 from typing import Any
 
 import jax
-import ml_collections
 
 from episodic_dp import _version
 from episodic_dp import data
+from episodic_dp import run as run_lib
 from episodic_dp import training
 from episodic_dp.analysis import measure
-from episodic_dp.config import build
-from episodic_dp.config import RunConfig
+from episodic_dp.config import presets
 from episodic_dp.output import files
 from episodic_dp.output import phases
 from episodic_dp.training import metrics
@@ -85,19 +83,17 @@ class Run:
   on_validation: bool = False
   together: bool = False
 
-  def load(self) -> ml_collections.ConfigDict:
-    """Return the config, as the command line would read it."""
-    config = importlib.import_module(
-        f"episodic_dp.config.presets.{self.config}"
-    ).get_config(self.arguments)
-    with config.unlocked():
-      config.update_from_flattened_dict(dict(self.overrides))
-    return config
+  def load(self) -> run_lib.Run:
+    """Return the described run, as the command line would read it."""
+    preset = presets.load(f"{self.config}:{self.arguments}")
+    return preset.replace(self.overrides)
 
   @functools.cached_property
   def generated(self) -> bool:
     """Return whether its data are generated, not read from a folder."""
-    return self.load().get("data", {}).get("name") in data.GENERATED
+    return self.program == "train" and (
+        self.load().data.name in data.GENERATED
+    )
 
   def command(self) -> str:
     """Return the command that does the same, with DATA and DIR for folders."""
@@ -147,19 +143,20 @@ class Shared:
     return self._made[name]
 
   def build(
-      self, config: RunConfig, **where: Any
+      self, config: run_lib.Run, **where: Any
   ) -> tuple[training.TrainingSpec, data.Splits]:
-    """Call `build.build` with data and evaluator of an earlier run like it."""
+    """Call `Run.build` with data and evaluator of an earlier run like it."""
     parts = config.as_json()
     splits = self.made(
         json.dumps(parts["data"], sort_keys=True),
         lambda: config.data.load(**where),
     )
     # An evaluator is compiled for the learner and its network.
-    names = ("data", "model", "learner", "episode", "fine_tuning")
-    tested = json.dumps([*map(parts.get, names)], sort_keys=True)
-    spec = build.build(
-        config, splits=splits, evaluator=self._made.get(tested), **where
+    tested = json.dumps([parts["plan"]["episode"], *(
+        parts[name] for name in ("data", "model", "learner", "fine_tuning")
+    )], sort_keys=True)
+    spec = config.build(
+        splits=splits, evaluator=self._made.get(tested), **where
     )
     self._made[tested] = spec.evaluator
     return spec, splits
@@ -201,7 +198,7 @@ def finish(
   if run.generated:  # Runs on other data may be in the same target.
     data_dir = None
   where: dict[str, Any] = dict(data_dir=data_dir, download=download)
-  config = RunConfig.parse(run.load(), data_dir=data_dir)
+  config = run.load().resolved(data_dir)
   with phases.phase("reading the data", at_once=True):
     spec, splits = shared.build(config, **where)
   if run.on_validation:

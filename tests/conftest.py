@@ -13,12 +13,11 @@ import tempfile
 from absl import flags
 import hypothesis
 import jax
-import ml_collections
 import pytest
 
 from episodic_dp import backends
 from episodic_dp.cli import commands
-from episodic_dp.config import RunConfig
+from episodic_dp.run import Run
 
 # XLA's options that compile a small program sooner: loops written the short
 # way, and each program in one piece.
@@ -134,28 +133,24 @@ def make_config():
   """
 
   def make(**fields):
-    c = ml_collections.ConfigDict(
-        dict(
-            hierarchy=dict(
-                sizes=(4000, 8, 5), levels=("task", "class", "image")
-            ),
-            plan=dict(stages=("Poisson(0.05)", "FixedSize(5)", "FixedSize(3)")),
+    return dict(
+        hierarchy=dict(sizes=(4000, 8, 5), levels=("task", "class", "image")),
+        plan=dict(
+            stages=("Poisson(0.05)", "FixedSize(5)", "FixedSize(3)"),
             episode=dict(way=5, shot=1, query=2),
-            mechanism=dict(clip_unit="task", noise_multiplier=1.0),
-            steps=60,
-            delta=1e-5,
-        )
-    )
-    c.update(fields)
-    return c
+        ),
+        mechanism=dict(clip_unit="task", noise_multiplier=1.0),
+        steps=60,
+        delta=1e-5,
+    ) | fields
 
   return make
 
 
 @pytest.fixture(scope="session")
 def make_run(make_config):
-  """`make_config`, parsed."""
-  return lambda **fields: RunConfig.parse(make_config(**fields))
+  """`make_config`, read."""
+  return lambda **fields: Run.parse(make_config(**fields)).resolved()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """FewShotClassifier: arrays in, a private model and its guarantee out."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -125,6 +127,13 @@ def test_options_are_those_of_the_constructor():
   assert again.get_params() == model.get_params()
   with pytest.raises(ValueError, match="'ways' is no option"):
     model.set_params(ways=3)
+
+
+@pytest.mark.parametrize("start", ["a,b/w.npz", "x,noise_multiplier=0.01.npz"])
+def test_a_start_is_one_file_whatever_its_name(start):
+  model = episodic_dp.FewShotClassifier(**OPTIONS | dict(start=start))
+  with pytest.raises(ValueError, match=re.escape(start)):
+    model.fit(*people_of((6,)))
 
 
 def test_what_cannot_be_is_said():

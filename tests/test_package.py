@@ -40,8 +40,8 @@ def test_wheel_and_source_archive_are_in_order(tmp_path):
 
 @pytest.mark.parametrize(
     "name",
-    ["accounting", "auditing", "config", "data", "export", "learners", "models",
-     "plan", "private", "pvi", "sampling", "training"],
+    ["accounting", "auditing", "data", "export", "learners", "models", "plan",
+     "private", "pvi", "sampling", "training"],
 )
 def test_a_public_module_shows_its_public_names_alone(name):
   module = importlib.import_module(f"episodic_dp.{name}")

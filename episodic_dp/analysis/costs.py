@@ -14,11 +14,11 @@ from episodic_dp.accounting import ledger as ledger_lib
 from episodic_dp.accounting import report
 from episodic_dp.accounting import statement
 from episodic_dp.accounting.guarantee import by_level
-from episodic_dp.config import RunConfig
 from episodic_dp.output import files
 from episodic_dp.output import plotting
 from episodic_dp.output import tables
 from episodic_dp.plan import stages
+from episodic_dp.run import Run
 
 _STATEMENT = "guarantee.json"  # In a work directory.
 _COLUMNS = (
@@ -26,7 +26,7 @@ _COLUMNS = (
 )
 
 
-def account(config: RunConfig, *, attacks: bool = False) -> dict[str, Any]:
+def account(config: Run, *, attacks: bool = False) -> dict[str, Any]:
   """Compute the guarantees of every level, as plain data.
 
   Args:
@@ -41,7 +41,7 @@ def account(config: RunConfig, *, attacks: bool = False) -> dict[str, Any]:
   Raises:
     PlanError: one sentence.
   """
-  assert config.delta is not None  # `RunConfig.parse` computed it.
+  assert config.delta is not None  # `Run.resolved` computed it.
   return accounting.run_statement(
       accounting.Ledger().add(
           config.release, config.steps, continued=False
@@ -116,7 +116,7 @@ def _assumed_lines(guarantees: Mapping[str, Any]) -> list[str]:
   return lines
 
 
-def curve(config: RunConfig, result: Mapping[str, Any]) -> dict[str, Any]:
+def curve(config: Run, result: Mapping[str, Any]) -> dict[str, Any]:
   """Compute epsilon over delta, and what an attacker gains, for every level.
 
   Args:

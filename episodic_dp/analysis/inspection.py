@@ -12,9 +12,9 @@ import numpy as np
 
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import report
-from episodic_dp.config import RunConfig
 from episodic_dp.output import plotting
 from episodic_dp.plan import stages
+from episodic_dp.run import Run
 
 if TYPE_CHECKING:
   from episodic_dp import training
@@ -24,7 +24,7 @@ TASKS = 4  # On the contact sheet.
 
 
 def public_tasks(
-    config: RunConfig, data_dir: str | os.PathLike | None, download: bool
+    config: Run, data_dir: str | os.PathLike | None, download: bool
 ) -> "training.evaluation.Tasks | None":
   """Sample tasks of the plan's way, shot and query from the validation split.
 

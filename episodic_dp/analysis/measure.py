@@ -8,11 +8,10 @@ import jax
 
 from episodic_dp import data
 from episodic_dp import training
-from episodic_dp.config import build
-from episodic_dp.config import RunConfig
 from episodic_dp.output import files
 from episodic_dp.output import phases
 from episodic_dp.output import tables
+from episodic_dp.run import Run
 from episodic_dp.training import checkpoint
 from episodic_dp.training import reporting
 from episodic_dp.training import workdir as workdir_lib
@@ -62,14 +61,14 @@ def measure(
   Raises:
     RunError: the folder has no run, or no checkpoint.
   """
-  config = RunConfig.read(workdir)
+  config = Run.read(workdir)
   checkpoints, last = checkpoint.latest(workdir)
   if splits is None:
     with phases.phase("reading the data", at_once=True):
       splits = config.data.load(data_dir=data_dir, download=download)
   with phases.phase("preparing the network and the test tasks"):
     shape = splits.test.image_shape
-    learner, tested = build.make_learners(config, shape, splits.validation)
+    learner, tested = config.make_learners(shape, splits.validation)
     untrained = learner.init(jax.random.key(config.seed))
     chosen, size = config.evaluation, config.task
     if shot is not None:
@@ -121,11 +120,10 @@ def measure(
 
 def _without_start(config, splits, tasks):
   """Measure the network with random weights instead of its public start."""
-  network = dataclasses.replace(config.model, start=None, trained="all")
-  config = dataclasses.replace(config, model=network)
+  config = config.replace({"model.start": None, "model.trained": "all"})
   with phases.phase("evaluating random weights"):
-    learner, tested = build.make_learners(
-        config, splits.test.image_shape, splits.validation
+    learner, tested = config.make_learners(
+        splits.test.image_shape, splits.validation
     )
     evaluator = training.Evaluator(tested)
     params = learner.init(jax.random.key(config.seed))

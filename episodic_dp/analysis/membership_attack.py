@@ -35,13 +35,12 @@ from episodic_dp import errors
 from episodic_dp import training
 from episodic_dp.accounting import report
 from episodic_dp.analysis import comparison
-from episodic_dp.config import build
-from episodic_dp.config import RunConfig
 from episodic_dp.models.model import Params
 from episodic_dp.output import files
 from episodic_dp.output import phases
 from episodic_dp.output import plotting
 from episodic_dp.output import tables
+from episodic_dp.run import Run
 from episodic_dp.training import checkpoint
 from episodic_dp.training import reporting
 
@@ -90,7 +89,7 @@ def attack(
   """
   configs = {}
   for name, path in runs.items():
-    config = RunConfig.read(path, data_dir=data_dir)
+    config = Run.read(path, data_dir=data_dir)
     configs[name] = with_held_out(config, participants)
   for config in configs.values():
     check(config)
@@ -104,8 +103,8 @@ def attack(
       guarantee = None
     with phases.phase(f"attacking {name}"):
       splits = config.data.load(data_dir=data_dir, download=download)
-      learner, _ = build.make_learners(
-          config, splits.train.image_shape, splits.validation
+      learner, _ = config.make_learners(
+          splits.train.image_shape, splits.validation
       )
       like = learner.init(jax.random.key(config.seed))
       params, _ = checkpoints.restore(step, like)
@@ -137,7 +136,7 @@ def attack(
   }
 
 
-def check(config: RunConfig) -> None:
+def check(config: Run) -> None:
   """Refuse configs whose tasks do not belong to one participant each.
 
   Raises:
@@ -159,14 +158,14 @@ def check(config: RunConfig) -> None:
     )
 
 
-def with_held_out(config: RunConfig, participants: int) -> RunConfig:
+def with_held_out(config: Run, participants: int) -> Run:
   """Enlarge the test split of built-in data to a number of participants.
 
   Its participant i does not depend on its size, and is in no training split.
   """
   if config.data.name != "glyphs":
     return config
-  return config.with_changes({"data.options.test_participants": participants})
+  return config.replace({"data.options.test_participants": participants})
 
 
 # Tasks and scores -----------------------------------------------------------
@@ -174,7 +173,7 @@ def with_held_out(config: RunConfig, participants: int) -> RunConfig:
 
 def draw_tasks(
     dataset: data.Dataset,
-    config: RunConfig,
+    config: Run,
     participants: int,
     *,
     tasks: int,

@@ -54,8 +54,6 @@ from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
 from episodic_dp import training
 from episodic_dp.accounting import report
-from episodic_dp.config import build
-from episodic_dp.config import RunConfig
 from episodic_dp.config import solving
 from episodic_dp.models.model import Params
 from episodic_dp.output import phases
@@ -64,6 +62,7 @@ from episodic_dp.plan import stages
 from episodic_dp.plan import validation
 from episodic_dp.private import state as state_lib
 from episodic_dp.private import step as step_lib
+from episodic_dp.run import Run
 
 LEAST_SCORE = 5.0  # Effective steps below which a warning says so.
 _TASKS = 256  # Tasks whose gradients are compared.
@@ -171,7 +170,7 @@ def signals(totals: np.ndarray, squares: np.ndarray, count: int) -> np.ndarray:
 
 
 def measure(
-    config: RunConfig, public: data.Dataset
+    config: Run, public: data.Dataset
 ) -> list[tuple[dict[str, Any], Signal]]:
   """Take gradients of public tasks, before and after a short warm start.
 
@@ -186,7 +185,7 @@ def measure(
     gradients.
   """
   backends.use_all_cores()
-  learner, _ = build.make_learners(config, public.image_shape, public)
+  learner, _ = config.make_learners(public.image_shape, public)
   clip_norms = [config.mechanism.clip_norm]
   if config.optimizer.name == "adam":
     clip_norms = [clip_norms[0] * scale for scale in _CLIP_TIMES]
@@ -221,7 +220,7 @@ def measure(
 # The candidates ---------------------------------------------------------------
 
 
-def check(config: RunConfig) -> None:
+def check(config: Run) -> None:
   """Refuse configs that this score does not describe.
 
   Raises:
@@ -243,7 +242,7 @@ def check(config: RunConfig) -> None:
     )
 
 
-def with_tasks(config: RunConfig, times: float) -> dict[str, Any]:
+def with_tasks(config: Run, times: float) -> dict[str, Any]:
   """Return the changes of a config for more tasks a step.
 
   Raises:
@@ -252,7 +251,7 @@ def with_tasks(config: RunConfig, times: float) -> dict[str, Any]:
   first, *others = config.release.plan.stages
   episode = config.release.plan.episode
   if episode is not None and episode.tasks is not None:
-    return {"episode.tasks": max(1, round(times * episode.tasks))}
+    return {"plan.episode.tasks": max(1, round(times * episode.tasks))}
   if isinstance(first, plan_lib.Poisson):
     first = plan_lib.Poisson(float(f"{first.p * times:.4g}"))
   elif isinstance(first, plan_lib.FixedSize):
@@ -265,7 +264,7 @@ def with_tasks(config: RunConfig, times: float) -> dict[str, Any]:
 
 
 def more_queries(
-    config: RunConfig, public: plan_lib.Hierarchy
+    config: Run, public: plan_lib.Hierarchy
 ) -> dict[str, Any]:
   """Return the changes of a config for more query examples of a class.
 
@@ -285,12 +284,12 @@ def more_queries(
     last = plan_lib.FixedSize(episode.shot + query)
     changes = {
         "plan.stages": tuple(map(stages.stage_text, (*upper, last))),
-        "episode.query": query,
+        "plan.episode.query": query,
     }
     size = config.task | dict(shot=episode.shot, query=query)
     try:
       validation.task_plan(public, **size)
-      changed = config.with_changes(changes)
+      changed = config.replace(changes).resolved()
     except errors.PlanError:
       continue
     if solving.filled(changed) >= _CLOSE * solving.filled(config):
@@ -299,7 +298,7 @@ def more_queries(
 
 
 def make_rows(
-    config: RunConfig,
+    config: Run,
     options: Sequence[tuple[dict[str, Any], Signal]],
     **wanted: Any,
 ) -> list[dict[str, Any]]:
@@ -326,11 +325,10 @@ def make_rows(
   """
 
   def row(changes: dict[str, Any], signal: Signal) -> dict[str, Any]:
-    changed = config.with_changes(changes)
+    changed = config.replace(changes)
     found = solving.calibrate(changed, **wanted)
     noise = {"mechanism.noise_multiplier": found.noise_multiplier}
-    changed = changed.with_changes(noise)
-    assert changed.episode is not None  # `check`.
+    changed = changed.replace(noise)
     parts = shares(
         signal, tasks=found.per_step, filled=solving.filled(changed),
         noise_multiplier=changed.mechanism.gradient_noise_multiplier,
@@ -338,7 +336,7 @@ def make_rows(
     return {
         "tasks": found.per_step,
         "steps": found.steps,
-        "queries": changed.episode.query,
+        "queries": changed.plan.task_form.query,
         "clip_norm": changed.mechanism.clip_norm,
         "noise_multiplier": found.noise_multiplier,
         "epsilon": found.epsilon,
@@ -355,7 +353,7 @@ def make_rows(
   for times in _TASK_TIMES:
     steps = {"steps": max(1, round(config.steps / times))}
     try:
-      more = with_tasks(config.with_changes(changes), times) | steps
+      more = with_tasks(config.replace(changes), times) | steps
       rows.append(row(changes | more, signal))
     except errors.PlanError:
       continue  # The data have no steps of that many tasks.
@@ -390,7 +388,7 @@ def limit(row: dict[str, Any]) -> str:
 
 
 def propose(
-    config: RunConfig,
+    config: Run,
     *,
     epsilon: float,
     level: str | None = None,
@@ -433,7 +431,7 @@ def propose(
   with phases.phase("taking gradients of public tasks"):
     options = measure(config, public)
     if more:
-      for changes, signal in measure(config.with_changes(more), public):
+      for changes, signal in measure(config.replace(more), public):
         options.append((more | changes, signal))
   with phases.phase("calibrating the noise"):
     rows = make_rows(

@@ -8,11 +8,10 @@ import jax
 
 from episodic_dp import errors
 from episodic_dp import models
-from episodic_dp.config import build
-from episodic_dp.config import RunConfig
 from episodic_dp.models.model import Params
 from episodic_dp.output import files
 from episodic_dp.output import phases
+from episodic_dp.run import Run
 from episodic_dp.training import checkpoint
 from episodic_dp.training import reporting
 
@@ -50,7 +49,7 @@ def save(
     RunError: there is no run or no checkpoint, or it is not one network.
     ValueError: another type of file.
   """
-  config = RunConfig.read(workdir)
+  config = Run.read(workdir)
   start = config.model.start
   place = os.path.realpath(files.path_of(path))
   if start is not None and place == os.path.realpath(start):
@@ -75,8 +74,8 @@ def save(
     )
   with phases.phase("reading the data"):
     splits = config.data.load(data_dir=data_dir, download=download)
-  learner, _ = build.make_learners(
-      config, splits.test.image_shape, splits.validation
+  learner, _ = config.make_learners(
+      splits.test.image_shape, splits.validation
   )
   params, _ = checkpoints.restore(last, learner.init(jax.random.key(0)))
   params = of_network(params)

@@ -113,14 +113,14 @@ def _account_ledgers(values: flags.FlagValues) -> None:
 
 def _account_config(values: flags.FlagValues) -> None:
   """Print the guarantees of --config."""
-  config = shared_flags.run_config(values)
+  config = shared_flags.run(values)
   if values.sweep:
     files.check_folder(values.out)
   with phases.phase("computing the guarantees"):
     result = costs.account(config, attacks=values.format == "json")
   text = costs.table(result)
   if values.group > 1:
-    assert config.delta is not None  # `RunConfig.parse` computed it.
+    assert config.delta is not None  # `Run.resolved` computed it.
     text += "\n\n" + costs.group_table(
         accounting.Ledger.from_dict(result), delta=config.delta,
         group=values.group,

@@ -53,7 +53,7 @@ def define_flags() -> None:
 
 def main(values: flags.FlagValues) -> None:
   """Attack, write the results, and fail if a claim is refuted."""
-  config = shared_flags.run_config(values)
+  config = shared_flags.run(values)
   release = config.release
   if values.level is not None:
     release.hierarchy.level_index(values.level)  # PlanError for unknown levels.

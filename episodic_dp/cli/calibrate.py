@@ -42,7 +42,7 @@ def define_flags() -> None:
 
 def main(values: flags.FlagValues) -> None:
   """Print one sentence, or JSON."""
-  config = shared_flags.run_config(values)
+  config = shared_flags.run(values)
   with phases.phase(f"solving for {values.solve}"):
     found = solving.calibrate(
         config,

@@ -33,7 +33,7 @@ def define_flags() -> None:
 def main(values: flags.FlagValues) -> None:
   """Print the table, write the figure and print its path."""
   files.check_folder(values.out)
-  config = shared_flags.run_config(values)
+  config = shared_flags.run(values)
   with phases.phase("computing the guarantees"):
     result = costs.account(config)
   print(costs.table(result))

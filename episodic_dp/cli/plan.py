@@ -35,7 +35,7 @@ def define_flags() -> None:
 
 def main(values: flags.FlagValues) -> None:
   """Print the table with the choice and its command, or JSON."""
-  config = shared_flags.run_config(values)
+  config = shared_flags.run(values)
   result = propose.propose(
       config,
       epsilon=values.epsilon,
@@ -45,7 +45,10 @@ def main(values: flags.FlagValues) -> None:
       download=values.download,
   )
   given = [f"--config={values.config}"]
-  given += [f"--config.{text}" for text in shared_flags.fields(values)]
+  given += [
+      f"--config.{name}={text}"
+      for name, text in shared_flags.fields(values).items()
+  ]
   if values.data_dir is not None:
     given.append(f"--data_dir={values.data_dir}")
   elif config.data.name not in data.GENERATED:

@@ -62,10 +62,10 @@ def define_flags() -> None:
 def main(values: flags.FlagValues) -> None:
   """Run, and print the cost of each client."""
   devices.log_devices()
-  source = presets.load(
-      values.config, shared_flags.fields(values), names=presets.PVI_NAMES
+  config = presets.with_fields(
+      config_lib.parse(presets.made(values.config, presets.PVI_NAMES)),
+      shared_flags.fields(values),
   )
-  config = config_lib.parse(source)
   with phases.phase("reading the data", at_once=True):
     rows = config_lib.load(config, values.data_dir)
   if values.epsilon is not None:

@@ -12,7 +12,7 @@ from absl import flags
 
 from episodic_dp.accounting import report
 from episodic_dp.config import presets
-from episodic_dp.config import RunConfig
+from episodic_dp.run import Run
 
 _FIELD = "config.FIELD"  # The flag that takes --config.steps=3 as steps=3.
 
@@ -44,17 +44,16 @@ def define_config(
   )
 
 
-def fields(values: flags.FlagValues) -> list[str]:
-  """Return the fields that were set, such as "steps=3"."""
-  delta = [] if values.delta is None else [f"delta={values.delta}"]
-  return [*(values[_FIELD].value or ()), *delta]
+def fields(values: flags.FlagValues) -> dict[str, str]:
+  """Return the fields that were set, such as {"steps": "3"}."""
+  texts = values[_FIELD].value or ()
+  found = {name: text for name, _, text in (t.partition("=") for t in texts)}
+  return found if values.delta is None else found | {"delta": str(values.delta)}
 
 
-def run_config(values: flags.FlagValues) -> RunConfig:
-  """Return the checked config of --config, its fields and --data_dir."""
-  return RunConfig.parse(
-      presets.load(values.config, fields(values)), data_dir=values.data_dir
-  )
+def run(values: flags.FlagValues) -> Run:
+  """Return the checked run of --config, its fields and --data_dir."""
+  return presets.load(values.config, fields(values)).resolved(values.data_dir)
 
 
 def define_workdir(what: str) -> None:

@@ -66,15 +66,14 @@ from episodic_dp.cli import exit_status
 from episodic_dp.cli import export
 from episodic_dp.cli import interrupts
 from episodic_dp.cli import shared_flags
-from episodic_dp.config import build
-from episodic_dp.config import RunConfig
 from episodic_dp.config import solving
 from episodic_dp.output import files
 from episodic_dp.output import phases
+from episodic_dp.run import Run
 from episodic_dp.training import processes
 from episodic_dp.training import stopping
 
-CONFIG = RunConfig
+CONFIG = Run
 
 
 def define_flags() -> None:
@@ -137,7 +136,7 @@ def _train(
 ) -> training.Result:
   """Train a run; process 0 prints its summary."""
   devices.log_devices()
-  config = shared_flags.run_config(values)
+  config = shared_flags.run(values)
   if values.epsilon is None and values["neighbours"].present:
     app.fail("--neighbours goes with --epsilon: leave it out")
   if values.epsilon is not None:
@@ -148,8 +147,8 @@ def _train(
     if processes.first():
       print(found.sentence(), file=sys.stderr, flush=True)
   with phases.phase("reading the data", at_once=True):
-    spec = build.build(
-        config, data_dir=values.data_dir, download=values.download
+    spec = config.build(
+        data_dir=values.data_dir, download=values.download
     )
   result = training.train(
       spec,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 import dataclasses
 import math
 import os
-from typing import Literal
+from typing import Any, Literal, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,11 +15,14 @@ from episodic_dp import accounting
 from episodic_dp import plain
 from episodic_dp import plan as plan_lib
 from episodic_dp import pvi
-from episodic_dp.config import run_config
 from episodic_dp.output import files
 from episodic_dp.pvi import adult
 from episodic_dp.pvi import federation
 from episodic_dp.pvi import tables
+
+Split: TypeAlias = Literal[
+    "homogeneous", "inhomogeneous_1", "inhomogeneous_2", "one_client"
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,9 +37,7 @@ class Table:
   """
 
   name: Literal["adult", "own_table"] = "adult"
-  split: Literal[
-      "homogeneous", "inhomogeneous_1", "inhomogeneous_2", "one_client"
-  ] = "homogeneous"
+  split: Split = "homogeneous"
   clients: plain.Count = 10
   seed: int = 0
 
@@ -91,6 +92,11 @@ class Visit:
   noise_multiplier: float = 5.0
   rate: plain.Positive = 0.5
   scale_rate: plain.Positive = 0.5
+
+  @classmethod
+  def without_privacy(cls) -> "Visit":
+    """Return a visit without clipping and without noise."""
+    return cls(clip_norm=math.inf, noise_multiplier=0.0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -149,15 +155,15 @@ class Rows:
   test: tables.Table
 
 
-def parse(source: run_config.Source) -> Config:
-  """Read and check a config.
+def parse(source: Any) -> Config:
+  """Read and check a config, or a mapping of its fields.
 
   Raises:
     PlanError: a field is unknown or wrong.
   """
-  return plain.from_plain(
-      Config, run_config.as_mapping(source), name="config", partial=True
-  )
+  if hasattr(source, "to_dict"):
+    source = source.to_dict()
+  return plain.from_plain(Config, source, name="config", partial=True)
 
 
 def load(config: Config, data_dir: str | os.PathLike | None) -> Rows:

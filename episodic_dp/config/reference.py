@@ -79,7 +79,7 @@ def lines(kind: Any, width: int = 80) -> list[str]:
 
 def _dataclass_in(hint: Any) -> Any:
   """Return the dataclass that a field holds, or None."""
-  for kind in (hint, *typing.get_args(hint)):
+  for kind in map(plain.form_of, (hint, *typing.get_args(hint))):
     if dataclasses.is_dataclass(kind) and typing.get_origin(hint) is not tuple:
       return kind
   return None

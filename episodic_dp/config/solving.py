@@ -1,6 +1,5 @@
 """Find the noise, the steps or the tasks of a config for an epsilon."""
 
-from collections.abc import Callable
 import dataclasses
 import math
 from typing import Any
@@ -13,11 +12,11 @@ from episodic_dp import accounting
 from episodic_dp import errors
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import report
-from episodic_dp.config import RunConfig
 from episodic_dp.plan import stages as stages_lib
+from episodic_dp.run import five_digits
+from episodic_dp.run import Run
 
 SOLVERS = ("noise_multiplier", "steps", "tasks")
-_DIGITS = 5
 _MOST_USEFUL = 10  # Of an epsilon, by common judgement.
 _MOST_NOISE = 0.1  # For each task of a step, before it drowns what they teach.
 
@@ -68,7 +67,7 @@ class Calibration:
 
 
 def calibrate(
-    config: RunConfig,
+    config: Run,
     *,
     epsilon: float,
     solve: str = "noise_multiplier",
@@ -96,13 +95,10 @@ def calibrate(
       delta=config.delta, level=level or config.level, neighbours=neighbours
   )
   if solve == "noise_multiplier":
-    mechanism = accounting.calibrate(
-        release, steps=steps, epsilon=epsilon, **wanted
-    )
-    noise = _rounded(mechanism.noise_multiplier, math.ceil)
-    release = release.replace(
-        mechanism=dataclasses.replace(mechanism, noise_multiplier=noise)
-    )
+    release = config.calibrated(
+        epsilon=epsilon, level=level, neighbours=neighbours
+    ).release
+    noise = release.mechanism.noise_multiplier
     flag = f"--config.mechanism.noise_multiplier={noise:g}"
   elif solve == "steps":
     steps = accounting.max_steps(release, target_epsilon=epsilon, **wanted)
@@ -131,7 +127,7 @@ def calibrate(
   )
 
 
-def filled(config: RunConfig) -> float:
+def filled(config: Run) -> float:
   """Return the share of a step's tasks that do not lack examples.
 
   It follows from the numbers of examples of each person, which are public.
@@ -156,11 +152,11 @@ def filled(config: RunConfig) -> float:
 
 
 def spend(
-    config: RunConfig,
+    config: Run,
     epsilon: float,
     *,
     neighbours: report.Relation = "add-or-remove",
-) -> tuple[RunConfig, Calibration]:
+) -> tuple[Run, Calibration]:
   """Set the noise with which all steps spend a target for `config.level`.
 
   A noise multiplier above a tenth of a step's tasks is logged as a warning.
@@ -207,10 +203,8 @@ def spend(
     if share > 1:
       raise errors.PlanError(text)
     logging.warning(text)
-  mechanism = dataclasses.replace(
-      config.mechanism, noise_multiplier=found.noise_multiplier
-  )
-  return dataclasses.replace(config, mechanism=mechanism), found
+  noise = {"mechanism.noise_multiplier": found.noise_multiplier}
+  return config.replace(noise), found
 
 
 def _with_most_tasks(
@@ -220,17 +214,11 @@ def _with_most_tasks(
   plan = accounting.max_tasks(release, **wanted)
   first, *others = plan.stages
   if isinstance(first, plan_lib.Poisson):
-    first = plan_lib.Poisson(_rounded(first.p, math.floor))
+    first = plan_lib.Poisson(five_digits(first.p, math.floor))
     plan = dataclasses.replace(plan, stages=(first, *others))
   if plan.episode is not None and plan.episode.form == "independent":
-    flag = f"--config.episode.tasks={plan.episode.tasks}"
+    flag = f"--config.plan.episode.tasks={plan.episode.tasks}"
   else:
     stages = tuple(stages_lib.stage_text(stage) for stage in plan.stages)
     flag = f'--config.plan.stages="{stages}"'
   return release.replace(plan=plan), flag
-
-
-def _rounded(value: float, round_to: Callable[[float], int]) -> float:
-  """Round to five significant digits, to the side that costs no more."""
-  scale = 10.0 ** (_DIGITS - 1 - math.floor(math.log10(value)))
-  return round_to(value * scale) / scale

@@ -21,10 +21,10 @@ from episodic_dp import plain
 from episodic_dp import training
 from episodic_dp.accounting import ledger as ledger_lib
 from episodic_dp.accounting import statement as statement_lib
-from episodic_dp.config import RunConfig
 from episodic_dp.export import card as card_lib
 from episodic_dp.export import folder as folder_lib
 from episodic_dp.output import files
+from episodic_dp.run import Run
 from episodic_dp.training import reporting
 from episodic_dp.training import workdir as workdir_lib
 
@@ -67,11 +67,11 @@ def write(
     RunError, PlanError, OSError: the run cannot be exported, or the folder
       cannot be made; one sentence.
   """
-  config = RunConfig.parse(workdir_lib.read_config(workdir))
+  config = Run.parse(workdir_lib.read_config(workdir)).resolved()
   if config.way < 2:
     raise errors.RunError(
         "the run predicts numbers (way 1), but an exported model classifies:"
-        " export a run with config.episode.way of at least 2"
+        " export a run with config.plan.episode.way of at least 2"
     )
   files.check_outside(out, workdir, "--workdir")
   files.check_new_folder(out)
@@ -173,7 +173,7 @@ def _scores(
 
 
 def _described(
-    config: RunConfig,
+    config: Run,
     checkpoint: folder_lib.Choice,
     steps: tuple[int, ...],
     moments: bool,
@@ -205,7 +205,7 @@ def _described(
   )
 
 
-def _preprocessing(config: RunConfig) -> folder_lib.Preprocessing:
+def _preprocessing(config: Run) -> folder_lib.Preprocessing:
   """Describe how the run made its rows."""
   data = config.data
   assert data.shape is not None and data.dtype is not None  # Training does.

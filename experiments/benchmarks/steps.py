@@ -18,8 +18,7 @@ import optax
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling as sampling_lib
 from episodic_dp import training
-from episodic_dp.config.run_config import RunConfig
-from experiments import runs as runs_lib
+from episodic_dp.config.presets import glyphs
 from experiments.benchmarks import harness
 from experiments.benchmarks import peers
 from experiments.benchmarks import settings
@@ -373,9 +372,7 @@ def compile_alone(name: str) -> harness.Turn:
   os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
   jax.config.update("jax_enable_compilation_cache", False)
   if name == "main":
-    spec, _ = runs_lib.Shared().build(RunConfig.parse(
-        runs_lib.Run(name=name, config="glyphs", labels={}).load()
-    ))
+    spec = glyphs.glyphs().build()
     run = settings.Run(
         learner=spec.learner, dataset=spec.train, plan=spec.release.plan,
         mechanism=spec.release.mechanism, optimizer=spec.optimizer,

@@ -1,14 +1,13 @@
 """The page of all configuration fields, read from their dataclasses."""
 
 from collections.abc import Iterable
-import itertools
 import pathlib
 from typing import Any
 
 from episodic_dp import data
+from episodic_dp import run
 from episodic_dp.config import pvi
 from episodic_dp.config import reference
-from episodic_dp.config import run_config
 from episodic_dp.output import tables
 
 FILE = pathlib.Path(__file__).parents[2] / "docs" / "configuration.md"
@@ -23,7 +22,7 @@ default is required. `episodic-dp train --help` prints the first table.
 
 def document() -> str:
   """Return the page: fields of runs, of each data set, and of PVI."""
-  parts = [_HEAD, "## `episodic-dp train`\n", _tables(run_config.RunConfig)]
+  parts = [_HEAD, "## `episodic-dp train`\n", _tables(run.Run)]
   for name in data.NAMES:
     options = type(data.read_options(name, {}))
     parts += [
@@ -35,11 +34,12 @@ def document() -> str:
 
 def _tables(kind: Any) -> str:
   """Return one table for each section of a config, single fields first."""
-  rows = sorted(reference.fields(kind), key=lambda row: "." in row[0])
-  sections = itertools.groupby(rows, lambda row: row[0].rpartition(".")[0])
+  sections: dict[str, list[tuple[str, str, str, str]]] = {"": []}
+  for row in reference.fields(kind):
+    sections.setdefault(row[0].rpartition(".")[0], []).append(row)
   return "\n".join(
       f"### {name or 'Single fields'}\n\n{_table(section)}"
-      for name, section in sections
+      for name, section in sections.items()
   )
 
 

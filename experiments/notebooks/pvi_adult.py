@@ -114,7 +114,7 @@ def made_up(folder, counts, seed=0):
 
 
 SPLIT = "inhomogeneous_1"  # Or "homogeneous", or "inhomogeneous_2".
-config = pvi_config.parse(preset.get_config(f"split={SPLIT}"))
+config = preset.adult(split=SPLIT)
 if REAL:
   rows = pvi_config.load(config, DATA)
 else:
@@ -156,17 +156,17 @@ only). Every run has its own secret key, since a known key voids the guarantee.
 
 # %%
 if SCALE == "smoke":
-  ARGUMENTS = {8.0: "epsilon=8,rounds=2"}
+  ARGUMENTS = {8.0: dict(epsilon=8.0, rounds=2)}
 else:
   ARGUMENTS = {
-      0.5: "epsilon=0.5",
-      1.0: "epsilon=1.0",
-      None: "private=0,rounds=100",
+      0.5: dict(epsilon=0.5),
+      1.0: dict(epsilon=1.0),
+      None: dict(private=False, rounds=100),
   }
 results, curves, compiled = [], {}, {}
 for epsilon, arguments in ARGUMENTS.items():
-  chosen = preset.get_config(f"split={SPLIT},{arguments}")
-  spec = pvi_config.build(pvi_config.parse(chosen), rows)
+  config = preset.adult(split=SPLIT, **arguments)
+  spec = pvi_config.build(config, rows)
   private = epsilon is not None
   if private not in compiled:  # Two budgets share what is compiled.
     compiled[private] = federation.Federation(spec)

@@ -6,6 +6,7 @@ import pathlib
 from typing import Any
 
 from episodic_dp.accounting import report
+from episodic_dp.config import presets
 from episodic_dp.config import pvi as config_lib
 from episodic_dp.output import plotting
 from episodic_dp.pvi import federation
@@ -65,7 +66,9 @@ def _finish(
     **unused: Any,
 ) -> dict[str, Any]:
   """Train and measure a cell."""
-  config = config_lib.parse(run.load())
+  config = config_lib.parse(
+      presets.made(f"adult:{run.arguments}", presets.PVI_NAMES)
+  )
   rows = shared.made(
       str(config.table), lambda: config_lib.load(config, data_dir)
   )

@@ -5,7 +5,6 @@ import math
 from typing import Any
 
 from episodic_dp import accounting
-from episodic_dp.config import RunConfig
 from episodic_dp.config.presets import omniglot_characters
 from episodic_dp.output import plotting
 from experiments import runs as runs_lib
@@ -21,17 +20,20 @@ _OUTER = 2.0
 
 
 @functools.lru_cache
-def noise_multipliers(**arguments: int) -> tuple[float, float]:
+def noise_multipliers(
+    *, tasks: int, shot: int, inner_steps: int, steps: int
+) -> tuple[float, float]:
   """Return (outer, inner) noise that spends (1.18, 1e-5) for a drawing.
 
   It is the smallest pair in the ratio of this file, rounded up to six digits.
   """
 
   def spent(inner: float) -> float:
-    config = RunConfig.parse(omniglot_characters.get_config(budgets.text(
-        arguments
-        | dict(noise_multiplier=_OUTER * inner, inner_noise_multiplier=inner)
-    )))
+    config = omniglot_characters.omniglot_characters(
+        sample_level=True, tasks=tasks, shot=shot, inner_steps=inner_steps,
+        steps=steps, noise_multiplier=_OUTER * inner,
+        inner_noise_multiplier=inner,
+    )
     return accounting.guarantee(
         config.release, steps=config.steps, delta=DELTA, level=DRAWING
     ).epsilon
@@ -85,7 +87,7 @@ def _run(shot: int, kind: str, width: int) -> runs_lib.Run:
     outer, inner = 1.0, 1.0
     if kind == _TRUE:
       epsilon = CLAIMED
-      outer, inner = noise_multipliers(**tasks, sample_level=1)
+      outer, inner = noise_multipliers(**tasks)
     arguments |= dict(noise_multiplier=outer, inner_noise_multiplier=inner)
   return runs_lib.Run(
       name=f"sample_level_shot_{shot}_{_NAMES[kind]}",

@@ -9,11 +9,10 @@ from typing import Any
 import jax
 
 from episodic_dp import options
+from episodic_dp import run as run_lib
 from episodic_dp import training
 from episodic_dp.accounting import report
 from episodic_dp.analysis import saved_weights
-from episodic_dp.config import build
-from episodic_dp.config import RunConfig
 from episodic_dp.config.presets import cifar_fs_supervised
 from episodic_dp.learners import naming
 from episodic_dp.models import builder
@@ -177,7 +176,7 @@ def _fine_tune(
   A head that was trained for tasks of as many classes is kept; any other is
   replaced by zeros.
   """
-  config = RunConfig.parse(run.load(), data_dir=data_dir)
+  config = run.load().resolved(data_dir)
   splits = config.data.load(data_dir=data_dir)
   shape = splits.test.image_shape
   tuned = naming.make_fine_tuning(
@@ -212,8 +211,8 @@ def _network(
 ) -> tuple[dict[str, Any], Any]:
   """Return the facts of a finished run, and the weights of its network."""
   checkpoints, steps = checkpoint.latest(folder)
-  config = RunConfig.read(folder)
-  learner, _ = build.make_learners(config, shape, None)
+  config = run_lib.Run.read(folder)
+  learner, _ = config.make_learners(shape, None)
   params, _ = checkpoints.restore(steps, learner.init(jax.random.key(0)))
   facts = dict(
       learner=config.learner.name,

@@ -3,17 +3,16 @@
 import pytest
 
 from episodic_dp.analysis import inspection
-from episodic_dp.config import RunConfig
 from episodic_dp.config.presets import glyphs
 from episodic_dp.config.presets import sinusoid
 
 
 @pytest.fixture(scope="module")
 def config():
-  c = glyphs.get_config("participants=40,rate=0.1,size=16,steps=20")
-  c.data.options.validation_participants = 8
-  c.data.options.test_participants = 1
-  return RunConfig.parse(c)
+  return glyphs.glyphs(participants=40, rate=0.1, size=16, steps=20).replace({
+      "data.options.validation_participants": 8,
+      "data.options.test_participants": 1,
+  })
 
 
 def test_the_figure_holds_public_tasks_of_the_plan(config):
@@ -31,5 +30,5 @@ def test_the_figure_holds_public_tasks_of_the_plan(config):
 
 
 def test_points_have_no_contact_sheet():
-  points = sinusoid.get_config("participants=300,rate=0.1,steps=5")
-  assert inspection.public_tasks(RunConfig.parse(points), None, False) is None
+  points = sinusoid.sinusoid(participants=300, rate=0.1, steps=5)
+  assert inspection.public_tasks(points, None, False) is None

@@ -15,7 +15,6 @@ from episodic_dp import data
 from episodic_dp import plan
 from episodic_dp import training
 from episodic_dp.analysis import membership_attack as membership
-from episodic_dp.config import RunConfig
 from episodic_dp.training import reporting
 from tests.cli import tiny_runs
 
@@ -185,15 +184,15 @@ def test_no_test_exceeds_what_the_guarantee_allows():
 
 def test_more_held_out_participants_are_the_same_and_others():
   config = membership.with_held_out(
-      RunConfig.parse(tiny_runs.maml_config()), 9
+      tiny_runs.maml_config(), 9
   )
   assert config.data.options["test_participants"] == 9
   more = config.data.load().test
   few = tiny_runs.splits().test
   np.testing.assert_array_equal(more.images[: len(few.images)], few.images)
   assert more.hierarchy.num_units(0) == 9
-  assert tiny_runs.maml_config().data.options.test_participants == 5
-  other = RunConfig.parse(tiny_runs.maml_config()).with_changes(
+  assert tiny_runs.maml_config().data.options["test_participants"] == 5
+  other = tiny_runs.maml_config().replace(
       {"data.name": "omniglot"}
   )
   assert membership.with_held_out(other, 9) is other

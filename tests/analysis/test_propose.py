@@ -14,13 +14,11 @@ from episodic_dp import errors
 from episodic_dp import plan as plan_lib
 from episodic_dp import training
 from episodic_dp.analysis import propose
-from episodic_dp.config import defaults
-from episodic_dp.config import RunConfig
 from episodic_dp.config import solving
 from episodic_dp.config.presets import glyphs
 
 EPSILON = 1.0
-CONFIG = RunConfig.parse(glyphs.get_config())
+CONFIG = glyphs.glyphs()
 QUIETER = {"mechanism.clip_norm": 0.25}
 
 
@@ -39,7 +37,7 @@ def rows():
 def test_no_row_passes_the_epsilon_by_the_accountants_own_check(rows):
   assert len(rows) >= 5
   for row in rows:
-    config = CONFIG.with_changes(row["changes"])
+    config = CONFIG.replace(row["changes"])
     found = accounting.guarantee(
         config.release, steps=config.steps, delta=1e-5, level="participant",
     ).epsilon
@@ -51,9 +49,9 @@ def test_no_row_passes_the_epsilon_by_the_accountants_own_check(rows):
 
 
 def test_the_first_row_is_the_config_and_others_have_the_best_option(rows):
-  own, *others = (CONFIG.with_changes(row["changes"]) for row in rows)
+  own, *others = (CONFIG.replace(row["changes"]) for row in rows)
   noise = {"mechanism.noise_multiplier": rows[0]["noise_multiplier"]}
-  assert own.as_json() == CONFIG.with_changes(noise).as_json()
+  assert own.as_json() == CONFIG.replace(noise).as_json()
   assert {config.mechanism.clip_norm for config in others} == {0.25}
 
 
@@ -69,12 +67,11 @@ def test_the_config_is_kept_unless_another_is_clearly_better(scores, chosen):
 
 
 def test_a_private_quantile_takes_its_part_of_the_noise(rows):
-  source = glyphs.get_config()
-  source.mechanism.update(dict(
-      clipping="private_quantile", clip_quantile=0.5, clip_rate=0.2,
-      count_noise=10.0,
-  ))
-  other = rows_of(RunConfig.parse(source), (0.001, 0.5, 2000))[0]
+  quantile = CONFIG.replace({
+      "mechanism.clipping": "private_quantile", "mechanism.clip_quantile": 0.5,
+      "mechanism.clip_rate": 0.2, "mechanism.count_noise": 10.0,
+  })
+  other = rows_of(quantile, (0.001, 0.5, 2000))[0]
   assert other["noise_multiplier"] == rows[0]["noise_multiplier"]
   assert 0.8 < other["shares"][0] / rows[0]["shares"][0] < 1
 
@@ -89,7 +86,7 @@ def test_a_private_quantile_takes_its_part_of_the_noise(rows):
     ],
 )
 def test_plans_that_cannot_be_compared_are_refused(change, error, part):
-  config = RunConfig.parse(glyphs.get_config()).with_changes(change)
+  config = CONFIG.replace(change)
   with pytest.raises(error, match=re.escape(part)):
     propose.check(config)
 
@@ -153,20 +150,21 @@ def test_the_clipped_gradients_of_a_learner_that_is_known():
 
 def test_tasks_that_lack_examples_are_counted_as_by_enumeration():
   sizes = [[5, 5, 5, 1], [2, 5, 1], [5, 5], [4]]
-  source = glyphs.get_config()
-  source.hierarchy = defaults.hierarchy(plan_lib.Hierarchy.from_sizes(
-      sizes, levels=("participant", "glyph", "drawing")
-  ))
-  source.plan.stages = ("Poisson(0.5)", "FixedSize(2)", "FixedSize(3)")
-  source.plan.allow_short_units, source.episode.way = True, 2
-  config = RunConfig.parse(source)
+  config = CONFIG.replace({
+      "hierarchy": plan_lib.Hierarchy.from_sizes(
+          sizes, levels=("participant", "glyph", "drawing")
+      ),
+      "plan.stages": ("Poisson(0.5)", "FixedSize(2)", "FixedSize(3)"),
+      "plan.allow_short_units": True,
+      "plan.episode.way": 2,
+  })
   able = [
       np.mean([min(two) >= 3 for two in itertools.combinations(held, 2)] or [0])
       for held in sizes
   ]
   assert solving.filled(config) == pytest.approx(np.mean(able))
-  assert solving.filled(CONFIG) == 1 == solving.filled(config.with_changes({
-      "episode": None, "learner.name": "supervised",
+  assert solving.filled(CONFIG) == 1 == solving.filled(config.replace({
+      "plan.episode": None, "learner.name": "supervised",
       "mechanism.clip_unit": "drawing",
   }))
 
@@ -175,13 +173,12 @@ def test_tasks_that_lack_examples_are_counted_as_by_enumeration():
 def test_more_queries_are_taken_where_public_tasks_have_the_images(
     drawings, query
 ):
-  source = glyphs.get_config()
-  source.hierarchy.sizes = (8000, 8, 20)
+  config = CONFIG.replace({"hierarchy.sizes": (8000, 8, 20)})
   public = plan_lib.Hierarchy.regular(
       (200, 8, drawings), levels=("participant", "glyph", "drawing")
   )
-  changes = propose.more_queries(RunConfig.parse(source), public)
-  assert changes.get("episode.query") == query
+  changes = propose.more_queries(config, public)
+  assert changes.get("plan.episode.query") == query
 
 
 @pytest.mark.parametrize(

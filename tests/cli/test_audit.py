@@ -7,12 +7,14 @@ import pytest
 
 from episodic_dp import accounting
 from episodic_dp.auditing import claims
-from episodic_dp.config import RunConfig
+from episodic_dp.run import Run
 from tests.auditing import planted
 
 SMALL = dict(
-    plan=dict(stages=("Poisson(0.05)", "FixedSize(1)", "FixedSize(2)")),
-    episode=dict(way=1, shot=1, query=1),
+    plan=dict(
+        stages=("Poisson(0.05)", "FixedSize(1)", "FixedSize(2)"),
+        episode=dict(way=1, shot=1, query=1),
+    ),
     mechanism=dict(clip_unit="task", noise_multiplier=0.4),
 )
 
@@ -23,7 +25,7 @@ def attack(call, make_config, tmp_path):
 
   def run(*flags, **fields):
     path = tmp_path / "small.py"
-    config = make_config(**SMALL | fields).to_dict()
+    config = make_config(**SMALL | fields)
     path.write_text(f"def get_config():\n  return {config!r}\n")
     return call(
         "audit", f"--config={path}", "--level=task", "--runs=3000",
@@ -36,7 +38,7 @@ def attack(call, make_config, tmp_path):
 @pytest.mark.slow
 def test_measured_is_below_claimed_for_a_small_audit(make_config):
   result = claims.audit(
-      RunConfig.parse(make_config(**SMALL)).release, "task",
+      Run.parse(make_config(**SMALL)).release, "task",
       steps=4, delta=0.02, runs=3000, confidence=0.999,
   )
   (row,) = result["levels"]
@@ -47,7 +49,7 @@ def test_measured_is_below_claimed_for_a_small_audit(make_config):
   assert row["bound"]["confidence"] == pytest.approx(0.999)
   # The claim is the accountant's for the whole population.
   claim = accounting.guarantee(
-      RunConfig.parse(make_config(**SMALL)).release, steps=4, delta=0.02,
+      Run.parse(make_config(**SMALL)).release, steps=4, delta=0.02,
       level="task",
   )
   assert row["claimed"] == pytest.approx(claim.epsilon, rel=1e-3)

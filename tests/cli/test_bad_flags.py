@@ -25,7 +25,7 @@ _BAD = {
     (*_PVI, "--config=glyphs"): "expected a file, or one of adult",
     (*_ADULT, "--data_dir=none"): "is not in --data_dir=none",
     (*_PVI, "--config=own_table"): "without --data_dir",
-    (*_PVI, "--config=adult:split=uneven"): "config.table.split='uneven'",
+    (*_PVI, "--config=adult:split=uneven"): "config argument split='uneven'",
     (*_ADULT, "--config.delta=2.0"): "config.delta=2.0",
     (*_ADULT, "--config.visit.rate=0.0"): "config.visit.rate",
     ("evaluate", "--workdir=DIR/run"): "config.json does not exist",

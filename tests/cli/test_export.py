@@ -11,7 +11,6 @@ from PIL import Image
 import pytest
 
 from episodic_dp import data
-from episodic_dp.config import RunConfig
 from episodic_dp.export import writing
 from tests.cli import tiny_runs
 from tests.data import own_images
@@ -25,7 +24,7 @@ def folders(tmp_path_factory):
   """A model of prototypes, and glyphs of a writer as support and query."""
   root = tmp_path_factory.mktemp("adapt")
   splits = tiny_runs.splits()
-  config = RunConfig.parse(tiny_runs.maml_config()).with_changes(
+  config = tiny_runs.maml_config().replace(
       {"learner.name": "protonet"}
   )
   save_run(config, root / "run", splits)
@@ -95,7 +94,7 @@ finally:
 
 @pytest.mark.slow
 def test_twenty_thousand_images_are_read_a_few_at_a_time(tmp_path):
-  config = RunConfig.parse(tiny_runs.maml_config()).with_changes(
+  config = tiny_runs.maml_config().replace(
       {"learner.name": "protonet", "data.options.size": 84}
   )
   splits = data.load(

@@ -14,12 +14,11 @@ from episodic_dp import data
 from episodic_dp import plan
 from episodic_dp import training
 from episodic_dp.analysis import costs
-from episodic_dp.config import build
-from episodic_dp.config import RunConfig
-from episodic_dp.config.presets import own_data as preset
+from episodic_dp.config import presets
 from episodic_dp.data import originals
 from episodic_dp.data.own_data import load as own_data
 from episodic_dp.export import folder
+from episodic_dp.run import Run
 from tests.data import own_images
 
 QUICK = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}  # To compile.
@@ -43,10 +42,13 @@ def run(*arguments):
   )
 
 
+def preset(text=""):
+  return presets.load(f"own_data:{text}")
+
+
 def parse(data_dir, text, **options):
-  config = preset.get_config(text)
-  config.data.options.update(options)
-  return RunConfig.parse(config, data_dir=data_dir)
+  changes = {f"data.options.{name}": value for name, value in options.items()}
+  return preset(text).replace(changes).resolved(data_dir)
 
 
 @pytest.fixture(scope="module")
@@ -124,15 +126,15 @@ def test_accounts_without_decoding_or_jax(tmp_path):
     assert f"{level} ({train.num_units(k)}): " in text
   assert config.release.hierarchy.same_tree(train)
   # A hierarchy that is there is left alone, as in the config.json of a run.
-  again = RunConfig.parse(config.as_json(), data_dir=tmp_path / "nowhere")
+  again = Run.parse(config.as_json()).resolved(tmp_path / "nowhere")
   assert again.as_json() == config.as_json() and again.data.survey is None
 
 
 def test_images_stay_mapped_and_on_the_host_where_asked(writers, monkeypatch):
-  monkeypatch.setattr(build.training, "sample_tasks", lambda *_, **__: None)
+  monkeypatch.setattr(training, "sample_tasks", lambda *_, **__: None)
   for resident in (True, False):
-    config = parse(writers, TINY).with_changes({"compute.resident": resident})
-    train = build.build(config, data_dir=writers).train
+    config = parse(writers, TINY).replace({"compute.resident": resident})
+    train = config.build(data_dir=writers).train
     assert train.resident is resident
     assert isinstance(train.images, np.memmap)
 
@@ -143,7 +145,7 @@ def test_units_that_nothing_declares_are_assumed_to_be_all(tmp_path):
     arrays = {name: values[1:] for name, values in arrays.items()}
     np.savez(tmp_path / "own.npz", **arrays, **units)
     config = parse(tmp_path / "own.npz", "way=3,tasks=1,query=1,steps=2")
-    for one in (config, RunConfig.parse(config.as_json())):
+    for one in (config, Run.parse(config.as_json())):
       said = {
           level: any("a unit is emptied" in line for line in g["assumptions"])
           for level, g in costs.account(one)["guarantees"].items()
@@ -206,10 +208,9 @@ def test_empty_units_are_accounted_where_short_ones_are_allowed(
   first = survey.hierarchies["train"].names[0][0]
   for drawing in (root / first / "glyph0").iterdir():
     drawing.unlink()
-  config = preset.get_config(TINY)
-  config.plan.allow_short_units = False
+  config = preset(TINY).replace({"plan.allow_short_units": False})
   with pytest.raises(plan.PlanError, match="has 0 of level 'drawing'"):
-    RunConfig.parse(config, data_dir=root)
+    config.resolved(root)
   config = parse(root, TINY)
   assert config.release.hierarchy.child_counts(2).tolist() == [0] + [3] * 15
   found = costs.account(config)["guarantees"]
@@ -224,17 +225,15 @@ def test_people_begin_with_the_public_start_unless_a_network_is_named(writers):
     assert parse(writers, f"{LEVELS},way=2,{text}").model.start is None
   coloured = parse(writers, f"{LEVELS},way=2", color=True)
   assert coloured.model.start == "scenes"
-  named = preset.get_config(f"{LEVELS},way=2")
-  named.model.name = "mlp"
-  named = RunConfig.parse(named, data_dir=writers)
+  named = preset(f"{LEVELS},way=2").replace({"model.name": "mlp"})
+  named = named.resolved(writers)
   assert (named.model.start, named.model.trained) == (None, "all")
 
 
 @pytest.mark.parametrize("level, delta", [("writer", 1e-2), ("drawing", 1e-3)])
 def test_delta_follows_from_the_number_of_units(writers, level, delta):
-  config = preset.get_config(TINY)
-  config.privacy_unit = level  # 8 writers, of 12, and their 48 drawings train.
-  config = RunConfig.parse(config, data_dir=writers)
+  # 8 writers, of 12, and their 48 drawings train.
+  config = preset(TINY).replace({"privacy_unit": level}).resolved(writers)
   hierarchy = config.release.hierarchy
   units = hierarchy.num_units(hierarchy.level_index(level))
   assert config.delta == delta < 1 / (10 * units) <= 10 * delta
@@ -253,11 +252,11 @@ def test_wrong_levels_are_refused(writers):
   with pytest.raises(ValueError, match="2 folders deep.*name 3 levels"):
     parse(writers, "")
   with pytest.raises(ValueError, match="two or three levels"):
-    preset.get_config("levels=image")
+    preset("levels=image")
   with pytest.raises(ValueError, match="classes=diagnosis or.*=patient"):
-    preset.get_config("levels=diagnosis/patient/image,classes=image")
+    preset("levels=diagnosis/patient/image,classes=image")
   with pytest.raises(FileNotFoundError, match="own_data needs data_dir"):
-    RunConfig.parse(preset.get_config())
+    preset().resolved()
 
 
 # Classes above the units whose privacy is kept --------------------------------

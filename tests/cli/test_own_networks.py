@@ -65,12 +65,10 @@ def own(tmp_path, monkeypatch):
 
 
 def config_of(name, steps, **options):
-  config = tiny_runs.maml_config()
-  config.steps, config.model.name = steps, name
-  config.mechanism.noise_multiplier, config.private_seed = 1.0, None
-  for field, value in options.items():
-    config.model[field] = value
-  return config
+  return tiny_runs.maml_config().replace(
+      {"steps": steps, "model.name": name, "private_seed": None}
+      | {f"model.{field}": value for field, value in options.items()}
+  )
 
 
 def params_of(folder, learner):
@@ -108,8 +106,7 @@ def test_own_code_trains_resumes_and_is_measured(own, splits, tmp_path):
 def test_a_run_goes_on_from_weights_of_another(
     splits, tmp_path, caplog, trained
 ):
-  seeded = config_of("mlp", 2)
-  seeded.private_seed = 1
+  seeded = config_of("mlp", 2).replace({"private_seed": 1})
   tiny_runs.train(seeded, tmp_path / "public", splits)
   start = tmp_path / "start.safetensors"
   saved_weights.save(tmp_path / "public", start)

@@ -85,7 +85,7 @@ def test_whole_clients_are_protected_from_the_command_line(call, tmp_path):
 @pytest.mark.parametrize("unit", ["example", "client"])
 def test_the_noise_for_an_epsilon_is_the_least(tmp_path, unit):
   own_table.write(tmp_path)
-  config = config_lib.parse(own_table_preset.get_config("rounds=3"))
+  config = own_table_preset.own_table(rounds=3)
   config = dataclasses.replace(config, unit=unit)
   rows = config_lib.load(config, tmp_path)
   found = config_lib.spend(config, rows, 3.0)
@@ -98,6 +98,11 @@ def test_the_noise_for_an_epsilon_is_the_least(tmp_path, unit):
       config_lib.spend(config, rows, bad)
 
 
+def made(module, **arguments):
+  """Returns the config of a preset."""
+  return getattr(module, module.__name__.rpartition(".")[2])(**arguments)
+
+
 @pytest.mark.parametrize(
     "module, deltas",
     [(adult, [1e-3, 1e-3]), (own_table_preset, [1e-4, 1e-4])],
@@ -105,7 +110,7 @@ def test_the_noise_for_an_epsilon_is_the_least(tmp_path, unit):
 def test_delta_is_as_published_for_adult_and_else_well_below_one_unit(
     module, deltas
 ):
-  config = config_lib.parse(module.get_config())
+  config = made(module)
   found = [
       config_lib.default_delta(config.table, size) for size in (955, 1000)
   ]
@@ -115,7 +120,7 @@ def test_delta_is_as_published_for_adult_and_else_well_below_one_unit(
 @pytest.mark.parametrize("module", [adult, own_table_preset])
 def test_presets_are_complete_and_private_by_default(module):
   assert module.__name__.rpartition(".")[2] in presets.PVI_NAMES
-  config = config_lib.parse(module.get_config())
+  config = made(module)
   assert config.target_epsilon == 1.0 and config.visit.noise_multiplier > 0
-  plain = config_lib.parse(module.get_config("private=0"))
+  plain = made(module, private=False)
   assert plain.visit.noise_multiplier == 0 and plain.target_epsilon is None

@@ -10,10 +10,9 @@ from episodic_dp import learners
 from episodic_dp import plan
 from episodic_dp import training
 from episodic_dp.analysis import measure
-from episodic_dp.config import build
-from episodic_dp.config import RunConfig
 from episodic_dp.config.presets import glyphs_sample_level
 from episodic_dp.models import builder
+from episodic_dp.run import Run
 from tests.cli import tiny_runs
 
 
@@ -50,7 +49,7 @@ def test_it_states_the_guarantee_of_single_examples(trained):
 def test_its_test_tasks_are_fine_tuned_with_new_heads(trained, splits):
   folder, spec, result = trained
   evaluator = spec.evaluator
-  config = RunConfig.read(folder)
+  config = Run.read(folder)
   found = measure.measure(str(folder), splits=splits, evaluator=evaluator)
   assert json.loads((folder / "evaluation.json").read_text())["single"]
   params, _ = training.checkpoint.Checkpoints(folder).restore(
@@ -89,15 +88,14 @@ def test_its_test_tasks_are_fine_tuned_with_new_heads(trained, splits):
     ],
 )
 def test_wrong_configs_are_named(splits, changes, sentence):
-  config = RunConfig.parse(tiny_runs.supervised_config())
+  config = tiny_runs.supervised_config()
   with pytest.raises((training.RunError, plan.PlanError)) as e:
-    build.build(config.with_changes(changes), splits=splits)
+    config.replace(changes).build(splits=splits)
   assert sentence in str(e.value)
 
 
 def test_too_few_outputs_end_the_run_before_a_step(splits, tmp_path):
-  config = tiny_runs.supervised_config()
-  config.model.outputs = 31
+  config = tiny_runs.supervised_config().replace({"model.outputs": 31})
   with pytest.raises(plan.PlanError) as e:
     tiny_runs.train(config, tmp_path, splits)
   assert "logits (31,) and the labels are 0 to 31" in str(e.value)
@@ -107,8 +105,8 @@ def test_too_few_outputs_end_the_run_before_a_step(splits, tmp_path):
 def test_a_drawing_has_the_same_guarantee_with_samples_or_tasks_clipped():
   """At the sizes of the config; that of task clipping is the smaller one."""
   epsilons = []
-  for text in ("", "sample_level=0"):
-    config = RunConfig.parse(glyphs_sample_level.get_config(text))
+  for sample_level in (True, False):
+    config = glyphs_sample_level.glyphs_sample_level(sample_level=sample_level)
     found = accounting.guarantees(
         config.release, steps=config.steps, delta=config.delta
     )

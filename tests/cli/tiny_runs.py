@@ -3,16 +3,13 @@
 import pathlib
 
 import jax
-import ml_collections
 
 from episodic_dp import accounting
 from episodic_dp import data
 from episodic_dp import training
-from episodic_dp.config import build
-from episodic_dp.config import RunConfig
-from episodic_dp.config.presets import glyphs
-from episodic_dp.config.presets import glyphs_supervised
+from episodic_dp.config import presets
 from episodic_dp.output import files
+from episodic_dp.run import Run
 from episodic_dp.training import reporting
 from episodic_dp.training import workdir
 
@@ -27,50 +24,46 @@ def splits() -> data.Splits:
   return data.load("glyphs", **_OPTIONS)
 
 
-def supervised_config(text: str = "") -> ml_collections.ConfigDict:
+def supervised_config(text: str = "") -> Run:
   """Return a config that learns the 32 training glyphs from 192 drawings."""
-  config = glyphs_supervised.get_config(
-      f"writers=4,drawings=6,size=12,steps=4,{text}"
-  )
-  return _tiny(config)
+  return _tiny(presets.load(
+      f"glyphs_supervised:writers=4,drawings=6,size=12,steps=4,{text}"
+  ))
 
 
-def maml_config(text: str = "") -> ml_collections.ConfigDict:
+def maml_config(text: str = "") -> Run:
   """Return a config that learns from one of four writers a step."""
-  config = glyphs.get_config(
-      f"participants=4,rate=0.3,size=12,steps=2,{text}"
-  )
-  config.hierarchy.sizes = (4, 8, 6)
-  config.data.options.drawings = 6
-  config.plan.stages = ("Poisson(0.3)", "FixedSize(5)", "FixedSize(3)")
-  return _tiny(config)
+  return _tiny(presets.load(
+      f"glyphs:participants=4,rate=0.3,size=12,steps=2,{text}"
+  ).replace({"hierarchy.sizes": (4, 8, 6), "data.options.drawings": 6}))
 
 
-def _tiny(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
-  config.data.options.validation_participants = 3
-  config.data.options.test_participants = 5
-  config.model.name, config.model.widths = "mlp", (8,)
-  config.private_seed = 1
-  config.checkpoint_every = config.evaluation.every = 2
-  config.evaluation.validation_tasks = config.evaluation.test_tasks = 8
-  config.evaluation.query = 2
-  return config
+def _tiny(config: Run) -> Run:
+  return config.replace({
+      "data.options.validation_participants": 3,
+      "data.options.test_participants": 5,
+      "model.name": "mlp",
+      "model.widths": (8,),
+      "private_seed": 1,
+      "checkpoint_every": 2,
+      "evaluation.every": 2,
+      "evaluation.validation_tasks": 8,
+      "evaluation.test_tasks": 8,
+      "evaluation.query": 2,
+  })
 
 
-def save(
-    config: ml_collections.ConfigDict, folder: pathlib.Path, steps: int
-) -> None:
+def save(config: Run, folder: pathlib.Path, steps: int) -> None:
   """Write the folder of a run with random parameters."""
-  parsed = RunConfig.parse(config)
   folder.mkdir(parents=True)
-  files.write_json(folder / workdir.CONFIG, parsed.as_json())
-  learner, _ = build.make_learners(parsed, (12, 12, 1), None)
+  files.write_json(folder / workdir.CONFIG, config.as_json())
+  learner, _ = config.make_learners((12, 12, 1), None)
   checkpoints = training.checkpoint.Checkpoints(folder)
   checkpoints.save(steps, learner.init(jax.random.key(steps)), {"step": 0})
   files.write_json(
       folder / reporting.GUARANTEE,
       accounting.run_statement(
-          accounting.Ledger().add(parsed.release, steps, continued=False),
+          accounting.Ledger().add(config.release, steps, continued=False),
           delta=1e-5,
           fixed_seed=True,
           planned_steps=steps,
@@ -78,9 +71,7 @@ def save(
   )
 
 
-def train(
-    config: ml_collections.ConfigDict, folder, loaded: data.Splits, **options
-):
+def train(config: Run, folder, loaded: data.Splits, **options):
   """Train a config in a folder; return its spec and result."""
-  spec = build.build(RunConfig.parse(config), splits=loaded)
+  spec = config.build(splits=loaded)
   return spec, training.train(spec, folder, **options)

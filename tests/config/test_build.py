@@ -10,12 +10,11 @@ from episodic_dp import learners
 from episodic_dp import plan
 from episodic_dp import sampling
 from episodic_dp import training
-from episodic_dp.config import build
-from episodic_dp.config import RunConfig
-from episodic_dp.config.presets import glyphs
+from episodic_dp.config import presets
 from episodic_dp.config.presets import omniglot
 from episodic_dp.output import files
 from episodic_dp.private import state
+from episodic_dp.run import Run
 from episodic_dp.training import meta_training
 from episodic_dp.training import workdir
 
@@ -23,8 +22,8 @@ SMALL = "participants=40,size=16,width=4,steps=5"
 
 
 def _config(text=SMALL, **changes):
-  config = RunConfig.parse(glyphs.get_config(text))
-  return config.with_changes({
+  config = presets.load(f"glyphs:{text}")
+  return config.replace({
       "data.options.validation_participants": 4,
       "data.options.test_participants": 4,
       "evaluation.validation_tasks": 4,
@@ -38,10 +37,10 @@ def splits():
 
 def test_the_run_is_that_of_the_config(splits):
   config = _config()
-  spec = build.build(config, splits=splits)
+  spec = config.build(splits=splits)
   assert spec.release.plan == config.release.plan
   assert spec.release.mechanism == config.release.mechanism
-  recorded = RunConfig.parse(spec.config).data  # What an export reads.
+  recorded = Run.parse(spec.config).data  # What an export reads.
   assert recorded.shape == splits.train.image_shape
   assert recorded.dtype == splits.train.images.dtype
   assert spec.release.hierarchy.same_tree(spec.train.hierarchy)
@@ -49,7 +48,7 @@ def test_the_run_is_that_of_the_config(splits):
   assert spec.learner.model.input_shape == (16, 16, 1)
   assert spec.validation.rows.shape[:2] == (4, 5)
   with pytest.raises(training.RunError, match="participant .41.*pant .40"):
-    build.build(_config("participants=41,size=16"), splits=splits)
+    _config("participants=41,size=16").build(splits=splits)
 
 
 @pytest.mark.slow
@@ -87,7 +86,7 @@ def test_stated_counts_of_copies_are_checked(splits):
 
 
 def test_the_schedule_ends_with_the_run():
-  config = _config(SMALL).with_changes({"optimizer.name": "sgd"})
+  config = _config(SMALL).replace({"optimizer.name": "sgd"})
   optimizer = state.make_optimizer(config.optimizer, config.steps)
   gradient, sizes = np.ones((), np.float32), []
   held = optimizer.init(gradient)
@@ -110,7 +109,7 @@ def test_options_reach_every_learner(name):
     chosen |= dict(learned_rates=True, multi_step_loss=10)
   config = _config(learner=chosen)
   config.check_complete()
-  found, _ = build.make_learners(config, (16, 16, 1), None)
+  found, _ = config.make_learners((16, 16, 1), None)
   assert type(found) is learners.LEARNERS[name][0]
   assert found.inner_steps in (2, None)
   if name == "ridge":
@@ -123,16 +122,16 @@ def test_options_reach_every_learner(name):
 
 @pytest.mark.parametrize("private_", [0, 1])
 def test_configs_survive_the_work_directory(private_, tmp_path):
-  config = RunConfig.parse(omniglot.get_config(f"private={private_}"))
+  config = omniglot.omniglot(private=bool(private_))
   files.write_json(tmp_path / workdir.CONFIG, config.as_json())
-  again = RunConfig.read(tmp_path)
-  assert again == config
+  again = Run.read(tmp_path)
+  assert again.as_json() == config.as_json()
   assert math.isinf(again.release.mechanism.clip_norm) == (not private_)
   assert plan.to_dict(config.release) == plan.to_dict(again.release)
   content = config.as_json() | {"model": {"widht": 3}}
   files.write_json(tmp_path / workdir.CONFIG, content)
   with pytest.raises(plan.PlanError, match="config.model.widht"):
-    RunConfig.read(tmp_path)
+    Run.read(tmp_path)
 
 
 @pytest.mark.parametrize("download", [False, True])
@@ -144,10 +143,7 @@ def test_the_source_of_the_data_reaches_the_loader(monkeypatch, download):
 
   monkeypatch.setattr("episodic_dp.data.omniglot.load", load)
   with pytest.raises(ConnectionError, match=f"here {download} 400000"):
-    build.build(
-        RunConfig.parse(omniglot.get_config()), data_dir="here",
-        download=download,
-    )
+    omniglot.omniglot().build(data_dir="here", download=download)
 
 
 @pytest.mark.slow  # Each compiles a step and an evaluation.
@@ -160,7 +156,7 @@ def test_networks_learn_glyphs_privately(name):
       learner__name="protonet", model__name=name, model__widths=(32,),
       model__outputs=16 if name == "mlp" else None,
   )
-  spec = build.build(config)
+  spec = config.build()
   program = meta_training.MetaTraining(spec)
   held = program.init()
   before = spec.evaluator.score([held.params], spec.validation).mean

@@ -11,7 +11,6 @@ from episodic_dp import accounting
 from episodic_dp import data
 from episodic_dp import plan
 from episodic_dp.config import presets
-from episodic_dp.config import RunConfig
 from episodic_dp.plan import validation
 
 NAMES = sorted({*presets.NAMES} - {"own_data"})
@@ -24,7 +23,7 @@ def module(name):
 
 
 def parsed(name, text=""):
-  return RunConfig.parse(module(name).get_config(text))
+  return presets.load(f"{name}:{text}")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -34,15 +33,15 @@ def test_configs_describe_a_valid_plan(name, text):
   config.check_complete()
   plan.validate(config.release.hierarchy, config.release.plan)
   assert config.release.mechanism.guaranteed == (not text)
-  if config.episode is not None:
-    assert config.evaluation.shot == config.episode.shot
+  if config.plan.episode is not None:
+    assert config.evaluation.shot == config.plan.episode.shot
   assert config.way == (1 if name == "sinusoid" else 5)
 
 
 @pytest.mark.parametrize("name", presets.NAMES)
 def test_docstrings_name_every_argument(name):
-  with pytest.raises(ValueError) as e:
-    module(name).get_config("?")
+  with pytest.raises(plan.PlanError) as e:
+    parsed(name, "?")
   listed = re.search(r"some of (.*), separated", str(e.value)).group(1)
   documented = module(name).__doc__.split("Arguments after the colon:")[1]
   for item in listed.split(", "):
@@ -96,7 +95,7 @@ def test_plans_of_three_stages(name, units, level, rate, too_much):
   found = plan.inclusion_rate(hierarchy, release.plan, level)
   assert found == pytest.approx(rate)
   with pytest.raises(plan.PlanError, match="of level '(character|class)'"):
-    parsed(name, too_much)
+    parsed(name, too_much).resolved()
 
 
 def test_omniglot_takes_counts_of_copies_and_any_way():
@@ -105,7 +104,7 @@ def test_omniglot_takes_counts_of_copies_and_any_way():
       "participants=1000,way=20,query=2,class_copies=98,image_copies=20",
   )
   assert config.release.hierarchy.most_copies == (1, 98, 20)
-  assert config.episode.way == config.data.options["way"] == 20
+  assert config.plan.episode.way == config.data.options["way"] == 20
   assert config.data.options["per_class"] == 3
   # The known ones are of other numbers of images.
   assert parsed("omniglot", "way=20").hierarchy.most_copies is None
@@ -131,7 +130,7 @@ def test_real_data_have_the_hierarchy_that_is_described(name, text):
   config = parsed(name, text)
   splits = config.data.load(data_dir=data_dir)
   train = splits.train
-  if config.episode is None:
+  if config.plan.episode is None:
     train = data.as_examples(train)
     assert len(np.unique(train.labels)) == config.model.outputs
   assert config.release.hierarchy.same_tree(train.hierarchy)

@@ -26,7 +26,6 @@ from episodic_dp import models
 from episodic_dp.accounting import statement
 from episodic_dp.analysis import costs
 from episodic_dp.cli import app
-from episodic_dp.config import RunConfig
 from episodic_dp.data.own_data import load as own_data
 from episodic_dp.data.own_data import readers
 from episodic_dp.data.own_data import rows
@@ -34,6 +33,7 @@ from episodic_dp.export import folder as folder_lib
 from episodic_dp.export import Predictor
 from episodic_dp.export import writing
 from episodic_dp.pvi import tables
+from episodic_dp.run import Run
 from episodic_dp.training import checkpoint
 from episodic_dp.training import workdir
 from tests.cli import tiny_runs
@@ -196,7 +196,7 @@ def weights(suffix: str) -> Callable[[pathlib.Path], pathlib.Path]:
 
 
 def run(root: pathlib.Path, learner: str = "protonet") -> pathlib.Path:
-  config = RunConfig.parse(tiny_runs.maml_config()).with_changes(
+  config = tiny_runs.maml_config().replace(
       {"learner.name": learner}
   )
   save_run(config, root / "run", tiny_runs.splits())
@@ -217,7 +217,7 @@ def exported(name: str) -> Case:
 
 
 def small_statement(root: pathlib.Path) -> pathlib.Path:
-  release = RunConfig.parse(tiny_runs.maml_config()).release
+  release = tiny_runs.maml_config().release
   ledger = accounting.Ledger().add(release, 3, continued=False)
   found = accounting.run_statement(ledger, delta=1e-5)
   (root / "guarantee.json").write_text(json.dumps(found))
@@ -286,7 +286,7 @@ CASES = {
     "checkpoint": Case(saved, restore),
     "config.json": Case(
         lambda root: run(root) / workdir.CONFIG,
-        lambda p: RunConfig.parse(workdir.read_config(p.parent)),
+        lambda p: Run.parse(workdir.read_config(p.parent)).resolved(),
     ),
     "schema": Case(schema, tables.read_schema),
     "pvi table": Case(pvi_table, read_pvi),

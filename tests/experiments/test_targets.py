@@ -12,8 +12,8 @@ from episodic_dp import plan
 from episodic_dp import training
 from episodic_dp.config import presets
 from episodic_dp.config import pvi
-from episodic_dp.config import RunConfig
 from episodic_dp.learners import LEARNERS
+from episodic_dp.run import Run
 from experiments import published
 from experiments import reproduce
 from experiments import results_pages
@@ -34,7 +34,7 @@ def runs_of(name, scale="cpu"):
 
 
 def spent(run, level="participant"):
-  config = RunConfig.parse(run.load())
+  config = run.load()
   return accounting.guarantee(
       config.release, steps=config.steps, delta=config.delta, level=level
   ).epsilon
@@ -65,7 +65,7 @@ def outcome(run, mean, half=0.016):
       "noise_multiplier": 1.0,
       "seconds": 100.0,
       "cpu_seconds": None,
-      "config": run.load().to_dict(),
+      "config": run.load().as_json(),
       "validation": {
           "steps": [steps // 2, steps],
           "values": [mean - 0.1, mean],
@@ -140,7 +140,7 @@ def test_private_runs_spend_their_budget_and_no_more(name, level, epsilons):
   checked = {}
   for run in runs_of(name):
     config = run.load()
-    mechanism = RunConfig.parse(config).release.mechanism
+    mechanism = config.release.mechanism
     named = run.labels.get("epsilon", True)
     if not (named and mechanism.noise_multiplier and mechanism.guaranteed):
       continue
@@ -192,7 +192,7 @@ def test_figures_share_the_runs_of_their_common_points(scale):
 
 def test_a_point_has_the_size_and_the_privacy_of_the_paper():
   run = dp_maml.runs([dp_maml.Point()], "cpu")[0]
-  release = RunConfig.parse(run.load()).release
+  release = run.load().release
   rate = plan.inclusion_rate(
       release.hierarchy, release.plan, level=budgets.LEVEL
   )
@@ -314,7 +314,7 @@ def test_a_stored_configuration_is_read_or_its_page_names_its_version(name):
   if not isinstance(runs, dict):
     return
   page = (results_pages.FOLDER / f"{name}.md").read_text(encoding="utf-8")
-  parse = pvi.parse if name == "pvi_adult" else RunConfig.parse
+  parse = pvi.parse if name == "pvi_adult" else Run.parse
   for run, outcome in runs.items():
     assert f"version {outcome['version']} (" in page, run
     if outcome.get("config") is None:

@@ -9,9 +9,8 @@ import pytest
 
 from episodic_dp import accounting
 from episodic_dp import data
+from episodic_dp import run as run_lib
 from episodic_dp import training
-from episodic_dp.config import build
-from episodic_dp.config import RunConfig
 from episodic_dp.export import writing
 from episodic_dp.output import files
 from episodic_dp.training import reporting
@@ -27,19 +26,19 @@ class Run(NamedTuple):
   model: pathlib.Path
 
 
-def save_run(config: RunConfig, folder, splits, steps=2, quality=None):
+def save_run(config: run_lib.Run, folder, splits, steps=2, quality=None):
   """A work directory as of a run that was trained; nothing in it is."""
-  config = config.with_changes({"private_seed": None})
+  config = config.replace({"private_seed": None})
   folder.mkdir(parents=True, exist_ok=True)
   example = {
       "data.shape": [*splits.test.image_shape],
       "data.dtype": str(splits.test.images.dtype),
   }
   files.write_json(
-      folder / workdir.CONFIG, config.with_changes(example).as_json()
+      folder / workdir.CONFIG, config.replace(example).as_json()
   )
-  learner, _ = build.make_learners(
-      config, splits.test.image_shape, splits.validation
+  learner, _ = config.make_learners(
+      splits.test.image_shape, splits.validation
   )
   checkpoints = training.checkpoint.Checkpoints(folder)
   ledger = accounting.Ledger().add(config.release, steps, continued=False)
@@ -67,7 +66,7 @@ def state(config, folder, steps):
 def run(tmp_path_factory):
   root = tmp_path_factory.mktemp("export")
   splits = tiny_runs.splits()
-  config = RunConfig.parse(tiny_runs.maml_config())
+  config = tiny_runs.maml_config()
   save_run(config, root / "secret-place", splits)
   writing.write(root / "secret-place", root / "model")
   return Run(root / "secret-place", splits, root / "model")

@@ -5,7 +5,6 @@ from PIL import Image
 import pytest
 
 from episodic_dp import export
-from episodic_dp.config import RunConfig
 from episodic_dp.config.presets import own_data
 from episodic_dp.export import adaptation
 from episodic_dp.export import writing
@@ -47,11 +46,10 @@ def test_files_are_read_as_the_run_did(
   monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "cache"))
   root = tmp_path / "data"
   write_images(root, np.random.default_rng(0), kind)
-  config = own_data.get_config(f"way={WAY},tasks=1,shot=2,query=3")
-  config.model.name, config.model.widths = "mlp", (8,)
-  if kind == "features":
-    config.model.name = kind
-  config = RunConfig.parse(config, data_dir=root).with_changes(
+  config = own_data.own_data(way=WAY, tasks=1, shot=2, query=3).replace({
+      "model.name": "features" if kind == "features" else "mlp",
+      "model.widths": (8,),
+  }).resolved(root).replace(
       {f"data.options.{name}": value for name, value in options.items()}
   )
   splits = config.data.load(data_dir=str(root))

@@ -14,9 +14,8 @@ from episodic_dp import data
 from episodic_dp import errors
 from episodic_dp import export
 from episodic_dp import models
+from episodic_dp import run as run_lib
 from episodic_dp import training
-from episodic_dp.config import build
-from episodic_dp.config import RunConfig
 from episodic_dp.data.own_data import readers
 from episodic_dp.export import folder
 from episodic_dp.export import preprocessing
@@ -41,9 +40,9 @@ def task_of(splits, way=WAY):
 
 def in_process(workdir, splits, support, query, way=WAY, *, divisor=255.0):
   """The probabilities of the learner that evaluation takes, by its own code."""
-  config = RunConfig.read(workdir)
-  learner, evaluated = build.make_learners(
-      config, splits.test.image_shape, splits.validation
+  config = run_lib.Run.read(workdir)
+  learner, evaluated = config.make_learners(
+      splits.test.image_shape, splits.validation
   )
   like = learner.init(jax.random.key(0))
   checkpoints = training.checkpoint.Checkpoints(workdir)
@@ -187,7 +186,7 @@ def larger():
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", _KINDS)
 def test_every_learner_predicts_the_same(kind, larger, tmp_path):
-  config = RunConfig.parse(tiny_runs.maml_config()).with_changes(
+  config = tiny_runs.maml_config().replace(
       {"data.options.size": 16, **_KINDS[kind]}
   )
   check_same(config, tmp_path, larger)
@@ -195,14 +194,14 @@ def test_every_learner_predicts_the_same(kind, larger, tmp_path):
 
 def test_moments_belong_to_the_weights(larger, tmp_path):
   """Of the validation data; without some of them there is no model."""
-  config = RunConfig.parse(tiny_runs.maml_config()).with_changes(
+  config = tiny_runs.maml_config().replace(
       {"data.options.size": 16, **_KINDS["public moments"]}
   )
   save_run(config, tmp_path / "run", larger)
   place = tmp_path / "model"
   writing.write(tmp_path / "run", place)
   arrays = parts.read_weights(place / "weights.safetensors")
-  learner, _ = build.make_learners(config, (16, 16, 1), larger.validation)
+  learner, _ = config.make_learners((16, 16, 1), larger.validation)
   images = larger.validation.images[np.linspace(0, 143, 144).astype(int)]
   params = parts.of_names(
       jax.eval_shape(learner.init, jax.random.key(0)), arrays
@@ -229,7 +228,7 @@ def test_what_began_with_public_weights_predicts_the_same(
   start = tmp_path / "start.npz"
   network = models.mlp(5, (8,), (12, 12, 1))
   models.write_weights(start, network.init(jax.random.key(5)))
-  config = RunConfig.parse(tiny_runs.maml_config()).with_changes(
+  config = tiny_runs.maml_config().replace(
       {"model.start": str(start), "model.trained": trained}
   )
   check_same(config, tmp_path, tiny_runs.splits())
@@ -250,7 +249,7 @@ def test_a_network_of_own_code_is_given_and_never_imported(
 ):
   (tmp_path / "own_of_export.py").write_text(_OWN)
   monkeypatch.syspath_prepend(tmp_path)
-  config = RunConfig.parse(tiny_runs.maml_config()).with_changes({
+  config = tiny_runs.maml_config().replace({
       "model.name": "own_of_export:make_model", "model.options": {"width": 7},
       "learner.name": "protonet",  "model.outputs": 6,
   })
@@ -276,8 +275,8 @@ def test_a_network_of_own_code_is_given_and_never_imported(
 
 @pytest.mark.slow
 def test_supervised_learning_takes_another_number_of_classes(tmp_path):
-  config = RunConfig.parse(tiny_runs.supervised_config())
-  config = config.with_changes({"evaluation.way": 3})
+  config = tiny_runs.supervised_config()
+  config = config.replace({"evaluation.way": 3})
   check_same(config, tmp_path, tiny_runs.splits(), 3)
 
 
@@ -324,7 +323,7 @@ memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 print(first, each, memory)
 """
 _TRAINING = (
-    "orbax", "tensorflow_datasets", "dp_accounting", "ml_collections",
+    "orbax", "tensorflow_datasets", "dp_accounting",
     "matplotlib", "tensorboardX", "fsspec", "tensorstore",
     "episodic_dp.training", "episodic_dp.private", "episodic_dp.config",
     "episodic_dp.analysis", "episodic_dp.cli", "episodic_dp.auditing",
@@ -334,7 +333,7 @@ _TRAINING = (
 
 @pytest.mark.slow
 def test_the_first_image_is_quick_and_many_are_few_at_a_time(tmp_path):
-  config = RunConfig.parse(tiny_runs.maml_config()).with_changes({
+  config = tiny_runs.maml_config().replace({
       "data.options.size": 28, "model.name": "conv4", "model.width": 32,
       "learner.name": "protonet",
   })

@@ -14,9 +14,9 @@ import yaml
 from episodic_dp import accounting
 from episodic_dp import errors
 from episodic_dp import export
+from episodic_dp import run as run_lib
 from episodic_dp.accounting import statement
 from episodic_dp.analysis import comparison
-from episodic_dp.config import RunConfig
 from episodic_dp.export import folder
 from episodic_dp.export import writing
 from episodic_dp.output import files
@@ -102,7 +102,7 @@ def test_nothing_private_leaves(copy, run, tmp_path):
 
 
 def test_a_run_without_a_guarantee_needs_a_flag(run, tmp_path):
-  config = RunConfig.parse(tiny_runs.maml_config("private=0"))
+  config = tiny_runs.maml_config("private=0")
   save_run(config, tmp_path / "run", run.splits)
   with pytest.raises(errors.RunError, match="--without_guarantee"):
     writing.write(tmp_path / "run", tmp_path / "model")
@@ -121,7 +121,7 @@ def test_a_run_without_a_guarantee_needs_a_flag(run, tmp_path):
 @pytest.mark.slow
 def test_a_fixed_seed_is_no_guarantee(copy, run, tmp_path):
   path = copy / reporting.GUARANTEE
-  config = RunConfig.read(copy)
+  config = run_lib.Run.read(copy)
   ledger = accounting.Ledger().add(config.release, 2, continued=False)
   files.write_json(
       path, accounting.run_statement(ledger, delta=1e-5, fixed_seed=True)
@@ -139,12 +139,12 @@ def test_a_fixed_seed_is_no_guarantee(copy, run, tmp_path):
 def test_a_statement_that_does_not_cover_the_steps_is_refused(
     copy, run, tmp_path
 ):
-  config = RunConfig.read(copy)
+  config = run_lib.Run.read(copy)
   state(config, copy, 1)
   with pytest.raises(errors.RunError, match="not cover the 2 steps"):
     writing.write(copy, tmp_path / "model")
   # Nor one of a run with more noise.
-  other = config.with_changes({"mechanism.noise_multiplier": 9.0})
+  other = config.replace({"mechanism.noise_multiplier": 9.0})
   state(other, copy, 2)
   with pytest.raises(errors.RunError, match="not cover the 2 steps"):
     writing.write(copy, tmp_path / "model")
@@ -155,13 +155,13 @@ def test_a_statement_that_does_not_cover_the_steps_is_refused(
 @pytest.mark.parametrize(
     "changes, match",
     [
-        ({"episode.way": 1, "plan.stages": _REGRESSION}, "way 1"),
+        ({"plan.episode.way": 1, "plan.stages": _REGRESSION}, "way 1"),
     ],
 )
 def test_what_a_folder_cannot_say_is_refused(
     copy, run, tmp_path, changes, match
 ):
-  config = RunConfig.read(copy).with_changes(changes)
+  config = run_lib.Run.read(copy).replace(changes)
   files.write_json(copy / workdir.CONFIG, config.as_json())
   with pytest.raises(ValueError, match=match):
     writing.write(copy, tmp_path / "model")
@@ -189,7 +189,7 @@ def test_what_is_wrong_is_told_before_anything_is_read(copy, tmp_path):
 
 @pytest.mark.slow
 def test_an_ensemble_is_the_mean_of_its_members(run, tmp_path):
-  config = RunConfig.parse(tiny_runs.maml_config())
+  config = tiny_runs.maml_config()
   for step, quality in ((1, 0.3), (2, 0.6), (3, 0.5)):
     save_run(config, tmp_path / "run", run.splits, step, quality)
   found = {}

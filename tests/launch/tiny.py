@@ -9,8 +9,7 @@ import jax
 import numpy as np
 
 from episodic_dp import training
-from episodic_dp.config import build
-from episodic_dp.config import RunConfig
+from episodic_dp.run import Run
 from episodic_dp.training import metrics
 from episodic_dp.training import workdir as workdir_lib
 
@@ -45,8 +44,8 @@ def uninterrupted(folder):
 
 def _params(folder):
   """All parameters after the last step, in one array."""
-  config = RunConfig.parse(workdir_lib.read_config(folder))
-  learner, _ = build.make_learners(config, (1, 1, 1), None)
+  config = Run.parse(workdir_lib.read_config(folder))
+  learner, _ = config.make_learners((1, 1, 1), None)
   checkpoints = training.checkpoint.Checkpoints(folder)
   like = learner.init(jax.random.key(0))
   found, _ = checkpoints.restore(STEPS, like)

@@ -81,3 +81,34 @@ def test_defaults_fill_a_partial_object():
   assert plain.from_plain(Outer, data, name="x", partial=True) == expected
   with pytest.raises(errors.PlanError, match="x.inner is missing"):
     plain.from_plain(Outer, {"name": "a"}, name="x", partial=True)
+
+
+@pytest.mark.parametrize(
+    "changes, changed",
+    [
+        ({"scale": 2}, dict(scale=2.0)),
+        ({"inner.share": np.float32(0.25)}, dict(inner=Inner(3, 0.25))),
+        ({"inner": {"count": 2}, "inner.share": None}, dict(inner=Inner(2))),
+        ({"inner": Inner(1, 0.5)}, dict(inner=Inner(1, 0.5))),
+        ({"options.y": 2}, dict(options={"x": 1, "y": 2})),
+        ({"pairs": [4, [5, 6]]}, dict(pairs=(4, (5, 6)))),
+    ],
+)
+def test_fields_are_replaced_by_their_paths(changes, changed):
+  expected = dataclasses.replace(FULL, **changed)
+  assert plain.with_changes(FULL, changes, name="x") == expected
+
+
+@pytest.mark.parametrize(
+    "changes, match",
+    [
+        ({"inner.count": 0}, "x.inner.count=0: .*at least 1"),
+        ({"inner.cuont": 2}, "x.inner.cuont=2: expected one of the fields"),
+        ({"iner.count": 2}, "x.iner=.*expected one of the fields"),
+        ({"inner": Inner(0)}, "x.inner.count=0"),
+        ({"flag.on": 1}, "x.flag={'on': 1}: expected true or false"),
+    ],
+)
+def test_a_wrong_change_is_named(changes, match):
+  with pytest.raises(errors.PlanError, match=match):
+    plain.with_changes(FULL, changes, name="x")

@@ -1,17 +1,26 @@
-"""Configurations by name: one file each, with `get_config()`."""
+"""Runs by name: one file each, with a function of that name that returns one.
+
+Its keyword arguments, with their types, are those of the command line.
+"""
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+import importlib
 import importlib.util
-import os
+import inspect
 import pathlib
-from typing import Any
+from types import ModuleType
+import typing
+from typing import Any, TypeVar
 
 from episodic_dp import errors
-from episodic_dp.config import run_config
+from episodic_dp import plain
 from episodic_dp.output import files
+from episodic_dp.run import Run
 
+_T = TypeVar("_T")
 _FOLDER = pathlib.Path(__file__).parent
+_BOOLS = {"0": False, "false": False, "1": True, "true": True}
 
 
 def _names(folder: pathlib.Path) -> tuple[str, ...]:
@@ -24,54 +33,128 @@ NAMES = _names(_FOLDER)
 PVI_NAMES = _names(_FOLDER / "pvi")  # For `episodic-dp pvi`.
 
 
-def load(
-    source: str,
-    fields: Sequence[str] = (),
-    *,
-    names: Sequence[str] = NAMES,
-) -> dict[str, Any]:
-  """Return the config of a preset or of a file, with fields set.
+def load(source: str, fields: Mapping[str, str] | None = None) -> Run:
+  """Return the run of a preset or of a file, with fields set.
 
   Args:
     source: name of a preset or path of a file, with arguments after a colon,
       such as "glyphs:private=0".
-    fields: such as "mechanism.clip_norm=2"; a value is a Python literal, or
-      text.
-    names: `NAMES` or `PVI_NAMES`.
+    fields: name -> text, such as {"mechanism.clip_norm": "2"}, which is a
+      Python literal or text. "episode.way" is that of 2.x for
+      "plan.episode.way".
 
   Raises:
     RunError: there is no such file, or it cannot be imported.
-    ValueError: an argument is unknown or wrong.
+    PlanError: an argument or a field is unknown or wrong.
   """
-  name, colon, arguments = source.partition(":")
-  path = str(files.path_of(name))
+  changes = {
+      f"plan.{name}" if name.startswith("episode") else name: text
+      for name, text in (fields or {}).items()
+  }
+  return with_fields(Run.parse(made(source)), changes)
+
+
+def with_fields(described: _T, fields: Mapping[str, str]) -> _T:
+  """Return a run with fields set by the texts of flags."""
+  values = {name: _literal(text) for name, text in fields.items()}
+  return plain.with_changes(described, values, name="config")
+
+
+def made(source: str, names: Sequence[str] = NAMES) -> Any:
+  """Call the function of a preset or of a file, and return its result.
+
+  A preset's function has its name, and that of a file is `get_config`. Its
+  keyword arguments are read by their types; a function with a positional
+  argument receives the text after the colon.
+
+  Args:
+    source: see `load`.
+    names: `NAMES` or `PVI_NAMES`.
+
+  Raises:
+    RunError, PlanError: see `load`.
+  """
+  name, _, text = source.partition(":")
   if name in names:
-    folder = _FOLDER / "pvi" if name in PVI_NAMES else _FOLDER
-    path = str(folder / f"{name}.py")
-  elif not os.path.isfile(path):
+    package = f"{__name__}.pvi" if name in PVI_NAMES else __name__
+    make = getattr(importlib.import_module(f"{package}.{name}"), name)
+  elif files.path_of(name).is_file():
+    make = _imported(name).get_config
+  else:
     raise errors.RunError(
         f"--config={name}: expected a file, or one of {', '.join(names)}"
     )
-  spec = importlib.util.spec_from_file_location("config_file", path)
+  kinds = [p.kind for p in inspect.signature(make).parameters.values()]
+  if any(kind is not inspect.Parameter.KEYWORD_ONLY for kind in kinds):
+    return make(text) if text else make()
+  return make(**arguments(make, text))
+
+
+def arguments(make: Callable[..., Any], text: str) -> dict[str, Any]:
+  """Read "name=value,name=value" by the keyword arguments of a function.
+
+  Raises:
+    PlanError: an argument is unknown, or a value is of another type.
+  """
+  hints = typing.get_type_hints(make, include_extras=True)
+  known = inspect.signature(make).parameters
+  found = {}
+  for part in filter(None, text.split(",")):
+    name, equals, value = part.partition("=")
+    if name not in known or not equals:
+      takes = ", ".join(f"{k}={_shown(p.default)}" for k, p in known.items())
+      remedy = "leave out the colon: this config takes no arguments"
+      if takes:
+        remedy = f"after the colon write some of {takes}, separated by commas"
+      raise errors.PlanError(
+          f"config argument '{part}' is not known: {remedy}"
+      )
+    kind = hints.get(name, str)
+    found[name] = plain.read(
+        kind, _of_kind(kind, value), name=f"config argument {name}"
+    )
+  return found
+
+
+def _of_kind(kind: Any, text: str) -> Any:
+  """Return the plain data that a text means for a type."""
+  if kind is str:
+    return text
+  if kind is bool:
+    return _BOOLS.get(text.lower(), text)
+  if typing.get_origin(kind) is tuple:
+    return text.split("/")
+  return _literal(text)
+
+
+def _shown(default: Any) -> str:
+  """Write a default as an argument would be."""
+  return "/".join(default) if isinstance(default, tuple) else str(default)
+
+
+def _literal(text: str) -> Any:
+  """Return the value of a Python literal, true or false; else the text."""
+  try:
+    return ast.literal_eval(text)
+  except (SyntaxError, ValueError):
+    return {"true": True, "false": False}.get(text, text)
+
+
+def _imported(path: str) -> ModuleType:
+  """Import a file of the user's.
+
+  Raises:
+    RunError: it cannot be imported.
+  """
+  spec = importlib.util.spec_from_file_location(
+      "config_file", files.path_of(path)
+  )
   assert spec is not None and spec.loader is not None, path
   module = importlib.util.module_from_spec(spec)
   try:
     spec.loader.exec_module(module)
   except Exception as e:  # A user's file may raise anything.
     raise errors.RunError(
-        f"--config={name} cannot be read ({type(e).__name__}: {e}): correct it"
+        f"--config={path} cannot be read ({type(e).__name__}: {e}): correct it"
     ) from e
-  make = module.get_config
-  found = run_config.as_mapping(make(arguments) if colon else make())
-  for text in fields:
-    field, _, value = text.partition("=")
-    run_config.set_field(found, field, _value(value))
-  return found
-
-
-def _value(text: str) -> Any:
-  """Return the value of a Python literal, true or false; else the text."""
-  try:
-    return ast.literal_eval(text)
-  except (SyntaxError, ValueError):
-    return {"true": True, "false": False}.get(text, text)
+  return module

@@ -21,44 +21,55 @@ each task), classes (1, of each superclass), shot (1), query (1), width (16),
 inner_steps (1), steps (250), noise_multiplier (4.0).
 """
 
-import ml_collections
-
+from episodic_dp import options
+from episodic_dp import plain
 from episodic_dp import plan
 from episodic_dp.config import defaults
 from episodic_dp.data import cifar_fs
+from episodic_dp.run import Data
+from episodic_dp.run import Run
 
 
-def get_config(text: str = "") -> ml_collections.ConfigDict:
-  """Return the config; `text` holds the arguments named above."""
-  arg = defaults.arguments(
-      text, private=True, tasks=2, superclasses=5, classes=1, shot=1, query=1,
-      width=16, inner_steps=1, steps=250, noise_multiplier=4.0,
-  )
+def cifar_fs_superclasses(
+    *,
+    private: bool = True,
+    tasks: plain.Count = 2,
+    superclasses: plain.Count = 5,
+    classes: plain.Count = 1,
+    shot: plain.Count = 1,
+    query: plain.Count = 1,
+    width: plain.Count = 16,
+    inner_steps: plain.Count = 1,
+    steps: plain.Count = 250,
+    noise_multiplier: plain.NotNegative = 4.0,
+) -> Run:
+  """Return the run; the module describes it and its arguments."""
   sizes = cifar_fs.superclass_sizes("train").values()
-  return defaults.base(
-      steps=arg.steps,
+  return Run(
+      steps=steps,
       delta=1e-5,
-      plan=dict(stages=(
-          f"FixedSize({arg.tasks * arg.superclasses})",
-          f"FixedSize({arg.classes})",
-          f"FixedSize({arg.shot + arg.query})",
-      )),
-      episode=dict(
-          way=arg.superclasses * arg.classes, shot=arg.shot, query=arg.query,
-          form="disjoint",
+      plan=plan.SamplingPlan(
+          (
+              plan.FixedSize(tasks * superclasses), plan.FixedSize(classes),
+              plan.FixedSize(shot + query),
+          ),
+          plan.Episode(
+              way=superclasses * classes, shot=shot, query=query,
+              form="disjoint",
+          ),
       ),
-      hierarchy=defaults.hierarchy(plan.Hierarchy.from_sizes(
+      hierarchy=plan.Hierarchy.from_sizes(
           [[cifar_fs.EXAMPLES] * n for n in sizes],
           levels=("superclass", "class", "image"),
-      )),
+      ),
       mechanism=defaults.mechanism(
-          arg.private,
+          private,
           clip_unit="episode",
           clip_norm=1.0,
-          noise_multiplier=arg.noise_multiplier,
+          noise_multiplier=noise_multiplier,
       ),
-      data=dict(name="cifar_fs", options=dict(superclasses=True, seed=0)),
-      model=dict(width=arg.width),
-      learner=dict(inner_steps=arg.inner_steps),
-      evaluation=dict(shot=arg.shot),
+      data=Data(name="cifar_fs", options=dict(superclasses=True, seed=0)),
+      model=options.Network(width=width),
+      learner=options.Learner(inner_steps=inner_steps),
+      evaluation=options.Evaluation(shot=shot),
   )

@@ -26,40 +26,46 @@ Arguments after the colon: private (1), way (5), shot (1), width (48), lot
 (2000: average images of a step), epochs (100.0), noise_multiplier (6.0).
 """
 
-import ml_collections
-
+from episodic_dp import plain
 from episodic_dp import plan
 from episodic_dp.config import defaults
+from episodic_dp.run import Data
+from episodic_dp.run import Run
 
 CLASSES, IMAGES = 64, 64 * 600
 
 
-def get_config(text: str = "") -> ml_collections.ConfigDict:
-  """Return the config; `text` holds the arguments named above."""
-  arg = defaults.arguments(
-      text, private=True, way=5, shot=1, width=48, lot=2000, epochs=100.0,
-      noise_multiplier=6.0,
-  )
-  c = defaults.supervised(
-      arg.way, CLASSES,
-      steps=max(1, round(arg.epochs * IMAGES / arg.lot)),
+def cifar_fs_supervised(
+    *,
+    private: bool = True,
+    way: plain.Count = 5,
+    shot: plain.Count = 1,
+    width: plain.Count = 48,
+    lot: plain.Count = 2000,
+    epochs: plain.NotNegative = 100.0,
+    noise_multiplier: plain.NotNegative = 6.0,
+) -> Run:
+  """Return the run; the module describes it and its arguments."""
+  return defaults.supervised(
+      way, CLASSES,
+      steps=max(1, round(epochs * IMAGES / lot)),
       delta=1e-5,
-      plan=dict(stages=(f"Poisson({arg.lot / IMAGES!r})",)),
-      hierarchy=defaults.hierarchy(
-          plan.Hierarchy.regular((IMAGES,), levels=("image",))
-      ),
+      plan=plan.SamplingPlan((plan.Poisson(lot / IMAGES),)),
+      hierarchy=plan.Hierarchy.regular((IMAGES,), levels=("image",)),
       mechanism=defaults.mechanism(
-          arg.private,
+          private,
           clip_unit="image",
           clip_norm=1.0,  # Not tuned.
-          noise_multiplier=arg.noise_multiplier,
+          noise_multiplier=noise_multiplier,
       ),
-      data=dict(name="cifar_fs", options=dict(seed=0)),
+      data=Data(name="cifar_fs", options=dict(seed=0)),
       checkpoint_every=50,
-  )
-  c.model.width = arg.width
-  c.optimizer.rate = c.optimizer.final_rate = 0.004  # The paper's rate.
-  c.compute.microbatch_size = 64
-  c.evaluation.shot, c.evaluation.query = arg.shot, 15
-  c.evaluation.every = 50
-  return c
+  ).replace({
+      "model.width": width,
+      "optimizer.rate": 0.004,  # The paper's rate.
+      "optimizer.final_rate": 0.004,
+      "compute.microbatch_size": 64,
+      "evaluation.shot": shot,
+      "evaluation.query": 15,
+      "evaluation.every": 50,
+  })

@@ -20,42 +20,46 @@ of the participants that a step samples), width (8), inner_steps (1), steps
 (60), size (28: pixels).
 """
 
-import ml_collections
-
+from episodic_dp import options
+from episodic_dp import plain
 from episodic_dp import plan
 from episodic_dp.config import defaults
+from episodic_dp.run import Data
+from episodic_dp.run import Run
 
 
-def get_config(text: str = "") -> ml_collections.ConfigDict:
-  """Return the config; `text` holds the arguments named above."""
-  arg = defaults.arguments(
-      text, private=True, participants=8000, rate=0.02, width=8, inner_steps=1,
-      steps=60, size=28,
-  )
-  return defaults.base(
-      steps=arg.steps,
+def glyphs(
+    *,
+    private: bool = True,
+    participants: plain.Count = 8000,
+    rate: plain.Rate = 0.02,
+    width: plain.Count = 8,
+    inner_steps: plain.Count = 1,
+    steps: plain.Count = 60,
+    size: plain.Count = 28,
+) -> Run:
+  """Return the run; the module describes it and its arguments."""
+  return Run(
+      steps=steps,
       delta=1e-5,
-      plan=dict(stages=(
-          f"Poisson({arg.rate})", "FixedSize(5)", "FixedSize(3)"
-      )),
-      episode=dict(way=5, shot=1, query=2),
-      hierarchy=defaults.hierarchy(plan.Hierarchy.regular(
-          (arg.participants, 8, 5), levels=("participant", "glyph", "drawing")
-      )),
+      plan=defaults.people(rate, way=5, shot=1, query=2),
+      hierarchy=plan.Hierarchy.regular(
+          (participants, 8, 5), levels=("participant", "glyph", "drawing")
+      ),
       mechanism=defaults.mechanism(
-          arg.private,
+          private,
           clip_unit="participant",
           clip_norm=1.0,
           noise_multiplier=1.0,
       ),
-      data=dict(name="glyphs", options=dict(
-          participants=arg.participants, glyphs=8, drawings=5,
-          validation_participants=200, test_participants=600, size=arg.size,
+      data=Data(name="glyphs", options=dict(
+          participants=participants, glyphs=8, drawings=5,
+          validation_participants=200, test_participants=600, size=size,
           seed=0,
       )),
       checkpoint_every=10,
-      model=dict(width=arg.width),
-      learner=dict(inner_steps=arg.inner_steps),
-      optimizer=dict(rate=0.03, final_rate=0.003),
-      evaluation=dict(query=4, every=10),
+      model=options.Network(width=width),
+      learner=options.Learner(inner_steps=inner_steps),
+      optimizer=options.Optimizer(rate=0.03, final_rate=0.003),
+      evaluation=options.Evaluation(query=4, every=10),
   )

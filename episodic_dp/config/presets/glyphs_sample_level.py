@@ -25,51 +25,63 @@ rate (0.04: share of the participants that a step samples), width (8),
 inner_steps (3), shot (8), query (2), steps (60), size (16: pixels).
 """
 
-import ml_collections
+from typing import Any
 
+from episodic_dp import options
+from episodic_dp import plain
 from episodic_dp import plan
 from episodic_dp.config import defaults
+from episodic_dp.run import Data
+from episodic_dp.run import Run
 
 GLYPHS, DRAWINGS = 6, 14
 
 
-def get_config(text: str = "") -> ml_collections.ConfigDict:
-  """Return the config; `text` holds the arguments named above."""
-  arg = defaults.arguments(
-      text, private=True, sample_level=True, participants=4000, rate=0.04,
-      width=8, inner_steps=3, shot=8, query=2, steps=60, size=16,
+def glyphs_sample_level(
+    *,
+    private: bool = True,
+    sample_level: bool = True,
+    participants: plain.Count = 4000,
+    rate: plain.Rate = 0.04,
+    width: plain.Count = 8,
+    inner_steps: plain.Count = 3,
+    shot: plain.Count = 8,
+    query: plain.Count = 2,
+    steps: plain.Count = 60,
+    size: plain.Count = 16,
+) -> Run:
+  """Return the run; the module describes it and its arguments."""
+  mechanism: dict[str, Any] = dict(
+      clip_unit="participant", noise_multiplier=0.873
   )
-  mechanism = dict(clip_unit="participant", noise_multiplier=0.873)
-  if arg.private and arg.sample_level:
+  if private and sample_level:
     mechanism = dict(
         clip_unit="drawing",
         noise_multiplier=8.0,
         order="first",
-        inner_steps=arg.inner_steps,
+        inner_steps=inner_steps,
         inner_clip_norm=1.0,
         inner_noise_multiplier=4.0,
     )
-  return defaults.base(
-      steps=arg.steps,
+  return Run(
+      steps=steps,
       delta=1e-5,
-      plan=dict(stages=(
-          f"Poisson({arg.rate})", "FixedSize(5)",
-          f"FixedSize({arg.shot + arg.query})",
-      )),
-      episode=dict(way=5, shot=arg.shot, query=arg.query),
-      hierarchy=defaults.hierarchy(plan.Hierarchy.regular(
-          (arg.participants, GLYPHS, DRAWINGS),
+      plan=defaults.people(rate, way=5, shot=shot, query=query),
+      hierarchy=plan.Hierarchy.regular(
+          (participants, GLYPHS, DRAWINGS),
           levels=("participant", "glyph", "drawing"),
-      )),
-      mechanism=defaults.mechanism(arg.private, **mechanism),
-      data=dict(name="glyphs", options=dict(
-          participants=arg.participants, glyphs=GLYPHS, drawings=DRAWINGS,
-          validation_participants=200, test_participants=600, size=arg.size,
+      ),
+      mechanism=defaults.mechanism(private, **mechanism),
+      data=Data(name="glyphs", options=dict(
+          participants=participants, glyphs=GLYPHS, drawings=DRAWINGS,
+          validation_participants=200, test_participants=600, size=size,
           seed=0,
       )),
       checkpoint_every=10,
-      model=dict(width=arg.width, norm="group"),
-      learner=dict(order="first", inner_steps=arg.inner_steps, inner_rate=0.4),
-      optimizer=dict(rate=0.01, final_rate=0.002),
-      evaluation=dict(shot=arg.shot, query=4, every=10),
+      model=options.Network(width=width, norm="group"),
+      learner=options.Learner(
+          order="first", inner_steps=inner_steps, inner_rate=0.4
+      ),
+      optimizer=options.Optimizer(rate=0.01, final_rate=0.002),
+      evaluation=options.Evaluation(shot=shot, query=4, every=10),
   )

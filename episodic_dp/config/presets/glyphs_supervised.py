@@ -20,42 +20,52 @@ Arguments after the colon: private (1), writers (20, of 8 glyphs each), drawings
 width (8), steps (100), noise_multiplier (1.0), size (28: pixels).
 """
 
-import ml_collections
-
+from episodic_dp import plain
 from episodic_dp import plan
 from episodic_dp.config import defaults
+from episodic_dp.run import Data
+from episodic_dp.run import Run
 
 GLYPHS = 8
 
 
-def get_config(text: str = "") -> ml_collections.ConfigDict:
-  """Return the config; `text` holds the arguments named above."""
-  arg = defaults.arguments(
-      text, private=True, writers=20, drawings=60, rate=0.05, width=8,
-      steps=100, noise_multiplier=1.0, size=28,
-  )
-  classes = arg.writers * GLYPHS
+def glyphs_supervised(
+    *,
+    private: bool = True,
+    writers: plain.Count = 20,
+    drawings: plain.Count = 60,
+    rate: plain.Rate = 0.05,
+    width: plain.Count = 8,
+    steps: plain.Count = 100,
+    noise_multiplier: plain.NotNegative = 1.0,
+    size: plain.Count = 28,
+) -> Run:
+  """Return the run; the module describes it and its arguments."""
+  classes = writers * GLYPHS
   return defaults.supervised(
       5, classes,
-      steps=arg.steps,
+      steps=steps,
       delta=1e-5,
-      plan=dict(stages=(f"Poisson({arg.rate})",)),
-      hierarchy=defaults.hierarchy(plan.Hierarchy.regular(
-          (classes * arg.drawings,), levels=("drawing",)
-      )),
+      plan=plan.SamplingPlan((plan.Poisson(rate),)),
+      hierarchy=plan.Hierarchy.regular(
+          (classes * drawings,), levels=("drawing",)
+      ),
       mechanism=defaults.mechanism(
-          arg.private,
+          private,
           clip_unit="drawing",
           clip_norm=1.0,
-          noise_multiplier=arg.noise_multiplier,
+          noise_multiplier=noise_multiplier,
       ),
-      data=dict(name="glyphs", options=dict(
-          participants=arg.writers, glyphs=GLYPHS, drawings=arg.drawings,
-          validation_participants=20, test_participants=100, size=arg.size,
+      data=Data(name="glyphs", options=dict(
+          participants=writers, glyphs=GLYPHS, drawings=drawings,
+          validation_participants=20, test_participants=100, size=size,
           seed=0,
       )),
       checkpoint_every=20,
-      model=dict(width=arg.width),
-      optimizer=dict(rate=0.02, final_rate=0.002),
-      evaluation=dict(query=4, every=20),
-  )
+  ).replace({
+      "model.width": width,
+      "optimizer.rate": 0.02,
+      "optimizer.final_rate": 0.002,
+      "evaluation.query": 4,
+      "evaluation.every": 20,
+  })

@@ -22,22 +22,33 @@ samples), copy (webp: which copy of the images), size (84: pixels; 42 takes a
 quarter of the time).
 """
 
-import ml_collections
-
+from episodic_dp import options
+from episodic_dp import plain
 from episodic_dp.config import defaults
+from episodic_dp.run import Run
 
 
-def get_config(text: str = "") -> ml_collections.ConfigDict:
-  """Return the config; `text` holds the arguments named above."""
-  arg = defaults.arguments(
-      text, private=True, way=5, shot=1, query=15, width=48,
-      participants=100_000, inner_steps=5, steps=62, rate=0.016, copy="webp",
-      size=84,
-  )
+def mini_imagenet(
+    *,
+    private: bool = True,
+    way: plain.Count = 5,
+    shot: plain.Count = 1,
+    query: plain.Count = 15,
+    width: plain.Count = 48,
+    participants: plain.Count = 100_000,
+    inner_steps: plain.Count = 5,
+    steps: plain.Count = 62,
+    rate: plain.Rate = 0.016,
+    copy: str = "webp",
+    size: plain.Count = 84,
+) -> Run:
+  """Return the run; the module describes it and its arguments."""
   return defaults.participants(
-      arg,
+      private=private, way=way, shot=shot, query=query, width=width,
+      participants=participants, inner_steps=inner_steps, steps=steps,
+      rate=rate,
       data="mini_imagenet",
-      options=dict(copy=arg.copy, size=arg.size),
-      optimizer=dict(final_rate=0.01),
-      evaluation=dict(shot=arg.shot, query=15, every=10),
+      data_options=dict(copy=copy, size=size),
+      optimizer=options.Optimizer(final_rate=0.01),
+      evaluation=options.Evaluation(shot=shot, query=15, every=10),
   )

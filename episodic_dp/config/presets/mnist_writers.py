@@ -35,50 +35,50 @@ cannot be filled, because a writer has too few images of a digit, contributes
 nothing.
 """
 
-import ml_collections
-
+from episodic_dp import options
+from episodic_dp import plain
 from episodic_dp import plan
 from episodic_dp.config import defaults
-from episodic_dp.data import mnist_writers
+from episodic_dp.data import mnist_writers as source
+from episodic_dp.run import Data
+from episodic_dp.run import Run
 
 _WAY = 5
 
 
-def get_config(text: str = "") -> ml_collections.ConfigDict:
-  """Return the config; `text` holds the arguments named above."""
-  arg = defaults.arguments(
-      text, private=True, shot=1, query=4, rate=0.5, noise_multiplier=3.6,
-      width=8, steps=40, learner="protonet",
-  )
-  per_digit = arg.shot + 1
-  writers = mnist_writers.divide(way=_WAY, per_digit=per_digit)["train"]
-  return defaults.base(
-      steps=arg.steps,
+def mnist_writers(
+    *,
+    private: bool = True,
+    shot: plain.Count = 1,
+    query: plain.Count = 4,
+    rate: plain.Rate = 0.5,
+    noise_multiplier: plain.NotNegative = 3.6,
+    width: plain.Count = 8,
+    steps: plain.Count = 40,
+    learner: options.LearnerName = "protonet",
+) -> Run:
+  """Return the run; the module describes it and its arguments."""
+  per_digit = shot + 1
+  writers = source.divide(way=_WAY, per_digit=per_digit)["train"]
+  return Run(
+      steps=steps,
       delta=1e-5,
-      plan=dict(
-          stages=(
-              f"Poisson({arg.rate})", f"FixedSize({_WAY})",
-              f"FixedSize({arg.shot + arg.query})",
-          ),
-          allow_short_units=True,
+      plan=defaults.people(rate, _WAY, shot, query, allow_short_units=True),
+      hierarchy=plan.Hierarchy.from_sizes(
+          [list(writer.counts) for writer in writers], levels=source.LEVELS
       ),
-      episode=dict(way=_WAY, shot=arg.shot, query=arg.query),
-      hierarchy=defaults.hierarchy(plan.Hierarchy.from_sizes(
-          [list(writer.counts) for writer in writers],
-          levels=mnist_writers.LEVELS,
-      )),
       mechanism=defaults.mechanism(
-          arg.private,
-          clip_unit=mnist_writers.LEVELS[0],
+          private,
+          clip_unit=source.LEVELS[0],
           clip_norm=1.0,
-          noise_multiplier=arg.noise_multiplier,
+          noise_multiplier=noise_multiplier,
       ),
-      data=dict(
-          name=mnist_writers.NAME, options=dict(way=_WAY, per_digit=per_digit)
+      data=Data(
+          name=source.NAME, options=dict(way=_WAY, per_digit=per_digit)
       ),
       checkpoint_every=10,
-      model=dict(width=arg.width),
-      learner=dict(name=arg.learner, rotate_support=True),
-      optimizer=dict(rate=0.03, final_rate=0.003),
-      evaluation=dict(shot=arg.shot, every=10),
+      model=options.Network(width=width),
+      learner=options.Learner(name=learner, rotate_support=True),
+      optimizer=options.Optimizer(rate=0.03, final_rate=0.003),
+      evaluation=options.Evaluation(shot=shot, every=10),
   )

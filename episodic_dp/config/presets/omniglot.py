@@ -33,32 +33,43 @@ Arguments after the colon: private (1), width (64), participants (400000), rate
 class_copies (0: the known number, or none), image_copies (0: the same).
 """
 
-import ml_collections
-
+from episodic_dp import options
+from episodic_dp import plain
 from episodic_dp.config import defaults
+from episodic_dp.run import Run
 
 # (participants, way, images of a class) -> the largest number of participants
 # that hold the same class, and the same image.
 _MOST_COPIES = {(400_000, 5, 2): (1881, 228), (400_000, 5, 5): (1881, 521)}
 
 
-def get_config(text: str = "") -> ml_collections.ConfigDict:
-  """Return the config; `text` holds the arguments named above."""
-  arg = defaults.arguments(
-      text, private=True, width=64, participants=400_000, rate=0.004,
-      inner_steps=5, steps=250, query=1, way=5, shot=1, class_copies=0,
-      image_copies=0,
-  )
-  sizes = (arg.participants, arg.way, arg.shot + arg.query)
+def omniglot(
+    *,
+    private: bool = True,
+    width: plain.Count = 64,
+    participants: plain.Count = 400_000,
+    rate: plain.Rate = 0.004,
+    inner_steps: plain.Count = 5,
+    steps: plain.Count = 250,
+    query: plain.Count = 1,
+    way: plain.Count = 5,
+    shot: plain.Count = 1,
+    class_copies: plain.Whole = 0,
+    image_copies: plain.Whole = 0,
+) -> Run:
+  """Return the run; the module describes it and its arguments."""
+  sizes = (participants, way, shot + query)
   of_class, of_image = _MOST_COPIES.get(sizes, (0, 0))
   copies = {
-      "class": arg.class_copies or of_class,
-      "image": arg.image_copies or of_image,
+      "class": class_copies or of_class,
+      "image": image_copies or of_image,
   }
   return defaults.participants(
-      arg,
+      private=private, way=way, shot=shot, query=query, width=width,
+      participants=participants, inner_steps=inner_steps, steps=steps,
+      rate=rate,
       data="omniglot",
-      options=dict(rotate=True),
+      data_options=dict(rotate=True),
       most_copies={level: count for level, count in copies.items() if count},
-      evaluation=dict(shot=arg.shot, every=10),
+      evaluation=options.Evaluation(shot=shot, every=10),
   )

@@ -20,10 +20,12 @@ a step samples), way (5, at most 14), shot (1), query (1), width (16),
 inner_steps (1), steps (250), noise_multiplier (1.0).
 """
 
-import ml_collections
-
+from episodic_dp import options
+from episodic_dp import plain
 from episodic_dp import plan
 from episodic_dp.config import defaults
+from episodic_dp.run import Data
+from episodic_dp.run import Run
 
 # Characters of the 30 background alphabets, in the order of their names.
 _CHARACTERS = (
@@ -33,32 +35,35 @@ _CHARACTERS = (
 _DRAWINGS = 20
 
 
-def get_config(text: str = "") -> ml_collections.ConfigDict:
-  """Return the config; `text` holds the arguments named above."""
-  arg = defaults.arguments(
-      text, private=True, rate=0.27, way=5, shot=1, query=1, width=16,
-      inner_steps=1, steps=250, noise_multiplier=1.0,
-  )
-  return defaults.base(
-      steps=arg.steps,
+def omniglot_alphabets(
+    *,
+    private: bool = True,
+    rate: plain.Rate = 0.27,
+    way: plain.Count = 5,
+    shot: plain.Count = 1,
+    query: plain.Count = 1,
+    width: plain.Count = 16,
+    inner_steps: plain.Count = 1,
+    steps: plain.Count = 250,
+    noise_multiplier: plain.NotNegative = 1.0,
+) -> Run:
+  """Return the run; the module describes it and its arguments."""
+  return Run(
+      steps=steps,
       delta=1e-5,
-      plan=dict(stages=(
-          f"Poisson({arg.rate})", f"FixedSize({arg.way})",
-          f"FixedSize({arg.shot + arg.query})",
-      )),
-      episode=dict(way=arg.way, shot=arg.shot, query=arg.query),
-      hierarchy=defaults.hierarchy(plan.Hierarchy.from_sizes(
+      plan=defaults.people(rate, way, shot, query),
+      hierarchy=plan.Hierarchy.from_sizes(
           [[_DRAWINGS] * n for n in _CHARACTERS],
           levels=("alphabet", "character", "drawing"),
-      )),
+      ),
       mechanism=defaults.mechanism(
-          arg.private,
+          private,
           clip_unit="alphabet",
           clip_norm=1.0,
-          noise_multiplier=arg.noise_multiplier,
+          noise_multiplier=noise_multiplier,
       ),
-      data=dict(name="omniglot", options=dict(split="alphabets", seed=0)),
-      model=dict(width=arg.width),
-      learner=dict(inner_steps=arg.inner_steps),
-      evaluation=dict(shot=arg.shot),
+      data=Data(name="omniglot", options=dict(split="alphabets", seed=0)),
+      model=options.Network(width=width),
+      learner=options.Learner(inner_steps=inner_steps),
+      evaluation=options.Evaluation(shot=shot),
   )

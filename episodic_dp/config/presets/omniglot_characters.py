@@ -20,50 +20,59 @@ shot (5), query (1), width (8), inner_steps (3), steps (100), noise_multiplier
 (4.0), inner_noise_multiplier (2.0, for sample-level training only).
 """
 
-import ml_collections
+from typing import Any
 
+from episodic_dp import options
+from episodic_dp import plain
 from episodic_dp import plan
 from episodic_dp.config import defaults
+from episodic_dp.run import Data
+from episodic_dp.run import Run
 
 WAY = 5
 SIZES = (1150, 20)
 LEVELS = ("class", "drawing")
 
 
-def get_config(text: str = "") -> ml_collections.ConfigDict:
-  """Return the config; `text` holds the arguments named above."""
-  arg = defaults.arguments(
-      text, private=True, sample_level=False, tasks=100, shot=5, query=1,
-      width=8, inner_steps=3, steps=100, noise_multiplier=4.0,
-      inner_noise_multiplier=2.0,
-  )
-  mechanism = dict(clip_unit="episode", clip_norm=0.25)
-  if arg.private and arg.sample_level:
+def omniglot_characters(
+    *,
+    private: bool = True,
+    sample_level: bool = False,
+    tasks: plain.Count = 100,
+    shot: plain.Count = 5,
+    query: plain.Count = 1,
+    width: plain.Count = 8,
+    inner_steps: plain.Count = 3,
+    steps: plain.Count = 100,
+    noise_multiplier: plain.NotNegative = 4.0,
+    inner_noise_multiplier: plain.NotNegative = 2.0,
+) -> Run:
+  """Return the run; the module describes it and its arguments."""
+  mechanism: dict[str, Any] = dict(clip_unit="episode", clip_norm=0.25)
+  if private and sample_level:
     mechanism = dict(
         clip_unit="drawing",
         order="first",
-        inner_steps=arg.inner_steps,
+        inner_steps=inner_steps,
         inner_clip_norm=1.0,
-        inner_noise_multiplier=arg.inner_noise_multiplier,
+        inner_noise_multiplier=inner_noise_multiplier,
     )
-  return defaults.base(
-      steps=arg.steps,
+  return Run(
+      steps=steps,
       delta=1e-5,
-      plan=dict(stages=(
-          f"FixedSize({WAY * arg.tasks})", f"FixedSize({arg.shot + arg.query})"
-      )),
-      episode=dict(way=WAY, shot=arg.shot, query=arg.query, form="disjoint"),
-      hierarchy=defaults.hierarchy(
-          plan.Hierarchy.regular(SIZES, levels=LEVELS)
+      plan=plan.SamplingPlan(
+          (plan.FixedSize(WAY * tasks), plan.FixedSize(shot + query)),
+          plan.Episode(way=WAY, shot=shot, query=query, form="disjoint"),
       ),
+      hierarchy=plan.Hierarchy.regular(SIZES, levels=LEVELS),
       mechanism=defaults.mechanism(
-          arg.private, noise_multiplier=arg.noise_multiplier, **mechanism
+          private, noise_multiplier=noise_multiplier, **mechanism
       ),
-      data=dict(name="omniglot", options=dict(rotate=True, seed=0)),
+      data=Data(name="omniglot", options=dict(rotate=True, seed=0)),
       checkpoint_every=10,
       # At the sample level no layer may mix the drawings of a task.
-      model=dict(width=arg.width, norm="group"),
-      learner=dict(order="first", inner_steps=arg.inner_steps),
-      optimizer=dict(rate=0.01, final_rate=0.002),
-      evaluation=dict(shot=arg.shot, query=2, every=10),
+      model=options.Network(width=width, norm="group"),
+      learner=options.Learner(order="first", inner_steps=inner_steps),
+      optimizer=options.Optimizer(rate=0.01, final_rate=0.002),
+      evaluation=options.Evaluation(shot=shot, query=2, every=10),
   )

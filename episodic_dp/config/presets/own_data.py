@@ -58,75 +58,102 @@ default where each task is of one person: a task that cannot be filled
 contributes nothing.
 """
 
-from typing import Any
-
-import ml_collections
-
+from episodic_dp import _validate
+from episodic_dp import options
+from episodic_dp import plain
+from episodic_dp import plan
 from episodic_dp.config import defaults
+from episodic_dp.run import Data
+from episodic_dp.run import Run
 
 
-def get_config(text: str = "") -> ml_collections.ConfigDict:
-  """Return the config; `text` holds the arguments named above."""
-  arg = defaults.arguments(
-      text, levels="class/image", classes="", private=True, way=5, shot=1,
-      query=1, tasks=4, rate=0.5, start="", network="", noise_multiplier=1.0,
-      width=0, inner_steps=1, steps=60,
+def own_data(
+    *,
+    levels: tuple[str, ...] = ("class", "image"),
+    classes: str = "",
+    private: bool = True,
+    way: plain.Count = 5,
+    shot: plain.Count = 1,
+    query: plain.Count = 1,
+    tasks: plain.Count = 4,
+    rate: plain.Rate = 0.5,
+    start: str = "",
+    network: str = "",
+    noise_multiplier: plain.NotNegative = 1.0,
+    width: plain.Whole = 0,
+    inner_steps: plain.Count = 1,
+    steps: plain.Count = 60,
+) -> Run:
+  """Return the run; the module describes it and its arguments.
+
+  It has no hierarchy yet: `Run.resolved` lists the data.
+  """
+  _check_levels(levels, classes)
+  by_person = len(levels) == 3 and classes in ("", levels[1])
+  across = len(levels) == 3 and not by_person
+  if by_person:
+    sampling = defaults.people(rate, way, shot, query, allow_short_units=True)
+  elif across:  # Few classes: every task samples them again.
+    sampling = plan.SamplingPlan(
+        (
+            plan.FixedSize(way), plan.FixedSize(shot + query),
+            plan.FixedSize(1),
+        ),
+        plan.Episode(
+            way=way, shot=shot, query=query, form="independent", tasks=tasks,
+            classes=classes,
+        ),
+    )
+  else:
+    sampling = plan.SamplingPlan(
+        (plan.FixedSize(tasks * way), plan.FixedSize(shot + query)),
+        plan.Episode(way=way, shot=shot, query=query, form="disjoint"),
+    )
+  if not start:
+    start = "auto" if by_person and not (width or network) else "none"
+  learner = options.Learner(
+      name="protonet" if by_person else "maml",
+      rotate_support=by_person,
+      inner_steps=inner_steps,
   )
-  levels = tuple(arg.levels.split("/"))
-  stages, episode = _tasks(arg, levels)
-  by_person = episode["form"] == "unit"
-  c = defaults.base(
-      steps=arg.steps,
-      plan=dict(stages=stages, allow_short_units=by_person),
-      episode=dict(way=arg.way, shot=arg.shot, query=arg.query, **episode),
+  model = options.Network(name=network or "conv4", width=width or 8)
+  run = Run(
+      steps=steps,
+      plan=sampling,
       mechanism=defaults.mechanism(
-          arg.private,
+          private,
           clip_unit=levels[0] if by_person else "episode",
           clip_norm=1.0,
-          noise_multiplier=arg.noise_multiplier,
+          noise_multiplier=noise_multiplier,
       ),
-      data=dict(name="own_data", options=dict(levels=levels)),
+      privacy_unit=levels[1] if across else None,
+      data=Data(name="own_data", options=dict(levels=levels)),
+      model=model,
+      learner=learner,
+      optimizer=options.Optimizer(rate=0.03, final_rate=0.003),
+      evaluation=options.Evaluation(shot=shot),
   )
-  if "classes" in episode:
-    c.privacy_unit = levels[1]
-  chosen = arg.width or arg.network
-  start = arg.start or ("auto" if by_person and not chosen else "none")
-  c.model.name, c.model.width = arg.network or "conv4", arg.width or 8
-  if start != "none":
-    c.model.start, c.model.trained = start, "scale_shift"
-    c.model.width = arg.width or 32
-    c.learner.metric_scale = 0.03  # About that of the starts' own training.
-  c.learner.name = "protonet" if by_person else "maml"
-  c.learner.rotate_support = by_person
-  c.learner.inner_steps = arg.inner_steps
-  c.optimizer.rate, c.optimizer.final_rate = 0.03, 0.003
-  c.evaluation.shot = arg.shot
-  return c
+  if start == "none":
+    return run
+  return run.replace({
+      "model.start": start,
+      "model.trained": "scale_shift",
+      "model.width": width or options.START_WIDTH,
+      # About that of the starts' own training.
+      "learner.metric_scale": 0.03,
+  })
 
 
-def _tasks(
-    arg: Any, levels: tuple[str, ...]
-) -> tuple[tuple[str, ...], dict[str, Any]]:
-  """Return the stages, and the dependent fields of the episode."""
+def _check_levels(levels: tuple[str, ...], classes: str) -> None:
+  """Raise PlanError unless there are two or three levels, one of classes."""
   if len(levels) not in (2, 3):
-    raise ValueError(
-        f"config argument levels={arg.levels}: expected two or three levels,"
-        " such as class/image or writer/letter/drawing"
+    raise _validate.refusal(
+        "config argument levels", "/".join(levels),
+        "two or three levels, such as class/image or writer/letter/drawing",
     )
-  classes = arg.classes or levels[-2]
-  if classes not in (levels[0], levels[-2]):
-    raise ValueError(
-        f"config argument classes={arg.classes}: expected the first level or"
-        f" the one above the examples, classes={levels[0]} or"
-        f" classes={levels[-2]}"
+  if classes not in ("", levels[0], levels[-2]):
+    raise _validate.refusal(
+        "config argument classes", classes,
+        "the first level or the one above the examples,"
+        f" classes={levels[0]} or classes={levels[-2]}",
     )
-  examples = f"FixedSize({arg.shot + arg.query})"
-  drawn = f"FixedSize({arg.way})"
-  if len(levels) == 2:
-    drawn = f"FixedSize({arg.tasks * arg.way})"
-    return (drawn, examples), dict(form="disjoint")
-  if classes == levels[0]:  # Few classes: every task samples them again.
-    return (drawn, examples, "FixedSize(1)"), dict(
-        form="independent", tasks=arg.tasks, classes=classes
-    )
-  return (f"Poisson({arg.rate})", drawn, examples), dict(form="unit")

@@ -23,45 +23,54 @@ share of the participants that a step samples), steps (1000), inner_steps (5),
 width (40: of both hidden layers), clip_norm (1.0).
 """
 
-import ml_collections
-
+from episodic_dp import options
+from episodic_dp import plain
 from episodic_dp import plan
 from episodic_dp.config import defaults
+from episodic_dp.run import Data
+from episodic_dp.run import Run
 
 POINTS = 20
 
 
-def get_config(text: str = "") -> ml_collections.ConfigDict:
-  """Return the config; `text` holds the arguments named above."""
-  arg = defaults.arguments(
-      text, private=True, participants=100_000, rate=0.002, steps=1000,
-      inner_steps=5, width=40, clip_norm=1.0,
-  )
-  return defaults.base(
-      steps=arg.steps,
+def sinusoid(
+    *,
+    private: bool = True,
+    participants: plain.Count = 100_000,
+    rate: plain.Rate = 0.002,
+    steps: plain.Count = 1000,
+    inner_steps: plain.Count = 5,
+    width: plain.Count = 40,
+    clip_norm: plain.NotNegative = 1.0,
+) -> Run:
+  """Return the run; the module describes it and its arguments."""
+  often = max(1, steps // 10)
+  return Run(
+      steps=steps,
       delta=1e-5,
-      plan=dict(stages=(f"Poisson({arg.rate})", f"FixedSize({POINTS})")),
-      episode=dict(way=1, shot=10, query=10),
-      hierarchy=defaults.hierarchy(plan.Hierarchy.regular(
-          (arg.participants, POINTS), levels=("participant", "point")
-      )),
+      plan=plan.SamplingPlan(
+          (plan.Poisson(rate), plan.FixedSize(POINTS)),
+          plan.Episode(way=1, shot=10, query=10),
+      ),
+      hierarchy=plan.Hierarchy.regular(
+          (participants, POINTS), levels=("participant", "point")
+      ),
       mechanism=defaults.mechanism(
-          arg.private,
+          private,
           clip_unit="participant",
-          clip_norm=arg.clip_norm,
+          clip_norm=clip_norm,
           noise_multiplier=1.0,
       ),
-      data=dict(name="sinusoid", options=dict(
-          participants=arg.participants, validation_participants=200,
+      data=Data(name="sinusoid", options=dict(
+          participants=participants, validation_participants=200,
           test_participants=600, points=POINTS, seed=0,
       )),
-      model=dict(name="mlp", widths=(arg.width, arg.width), outputs=1),
-      checkpoint_every=max(1, arg.steps // 10),
-      learner=dict(inner_steps=arg.inner_steps, inner_rate=0.01),
-      evaluation=dict(
-          shot=10, query=10, validation_tasks=200,
-          every=max(1, arg.steps // 10),
+      model=options.Network(name="mlp", widths=(width, width), outputs=1),
+      checkpoint_every=often,
+      learner=options.Learner(inner_steps=inner_steps, inner_rate=0.01),
+      evaluation=options.Evaluation(
+          shot=10, query=10, validation_tasks=200, every=often
       ),
       # Points are small: many tasks at once.
-      compute=dict(microbatch_size=128),
+      compute=options.Placement(microbatch_size=128),
   )

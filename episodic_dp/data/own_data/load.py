@@ -26,16 +26,18 @@ A record is one file or one row. A copy under another name is another record: a
 guarantee for one record does not cover adding or removing all copies.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent import futures
 import dataclasses
 import hashlib
 import os
 import pathlib
+from typing import Any
 
 from absl import logging
 import numpy as np
 
+from episodic_dp import errors
 from episodic_dp import plan
 from episodic_dp.data import cache
 from episodic_dp.data import dataset
@@ -46,6 +48,8 @@ from episodic_dp.data.own_data import rows as rows_lib
 from episodic_dp.data.own_data import trees
 from episodic_dp.output import files
 from episodic_dp.output import phases
+from episodic_dp.plan import stages
+from episodic_dp.plan import validation
 
 Options = rows_lib.Options
 
@@ -116,6 +120,73 @@ def channels(found: Survey, options: Options) -> int:
   if options.color is not None:
     return 3 if options.color else 1
   return (found.listing.shape or (1,))[-1]
+
+
+def training_tree(
+    found: Survey, sampling: plan.SamplingPlan, task: Mapping[str, Any]
+) -> plan.Hierarchy:
+  """Return the tree of the training part, for a plan that suits the data.
+
+  Args:
+    found: the listed data.
+    sampling: the plan; without an episode single images are learned, by their
+      classes.
+    task: arguments of `plan.validation.task_plan` for a public task.
+
+  Raises:
+    PlanError: a part is too small, or a name in several classes may be one
+      unit.
+  """
+  tree = found.hierarchies["train"]
+  if sampling.episode is None:
+    tree = dataset.flattened(tree)
+  else:
+    _check_names(tree, sampling)
+  _check_test_tasks(found, task)
+  if sampling.episode is not None:  # While its units have names.
+    plan.validate(tree, sampling)
+  return tree
+
+
+def _check_test_tasks(found: Survey, task: Mapping[str, Any]) -> None:
+  """Refuse public parts of own data without test tasks; count their units."""
+  for part in ("validation", "test"):
+    tree = found.hierarchies[part]
+    try:
+      _, fitting = validation.task_plan(tree, **task)
+    except plan.PlanError as e:
+      raise plan.PlanError(
+          f"the {part} part of {found.listing.source} does not suit the"
+          f" test tasks: it holds {tree}, and a task takes {task['way']}"
+          f" classes with {task['shot'] + task['query']} examples each; give it"
+          " larger units, or ask for less by config.evaluation.shot and query,"
+          " or by way after --config=own_data:"
+      ) from e
+    units, held, level = fitting.num_units(0), tree.num_units(0), tree.levels[0]
+    if units < held or units == 1:
+      logging.warning(
+          "%d of %d units of level '%s' in the %s part can fill a task:"
+          " accuracy is measured on these alone, and a single one says little"
+          " about others", units, held, level, part,
+      )
+
+
+def _check_names(
+    training: plan.Hierarchy, sampling: plan.SamplingPlan
+) -> None:
+  """Raise PlanError if a name in several classes may be one unit."""
+  if stages.class_level(training, sampling) or training.depth < 3:
+    return
+  assert training.names is not None and training.names[1] is not None
+  names, counts = np.unique(training.names[1], return_counts=True)
+  if counts.max() > 1 and not training.copies:
+    of, level = training.levels[:2]
+    raise plan.PlanError(
+        f"{level} {errors.shown(str(names[counts.argmax()]))} is in"
+        f" {counts.max()} units of level '{of}': if it is one {level}, add"
+        f" --config.data.options.crossing={level}; otherwise give every {level}"
+        " a separate name"
+    )
 
 
 def load(

@@ -1,1 +1,1 @@
-"""Configurations of `episodic-dp pvi`: one file each, with `get_config()`."""
+"""Runs of `episodic-dp pvi`: one file each, with a function of that name."""

@@ -17,27 +17,25 @@ Arguments after the colon: private (1), split (homogeneous; or inhomogeneous_1,
 inhomogeneous_2), epsilon (1.0), rounds (300), clients (10).
 """
 
-import math
+from episodic_dp import plain
+from episodic_dp.config.pvi import Config
+from episodic_dp.config.pvi import Split
+from episodic_dp.config.pvi import Table
+from episodic_dp.config.pvi import Visit
 
-import ml_collections
 
-from episodic_dp.config import defaults
-from episodic_dp.config import pvi
-
-
-def get_config(text: str = "") -> ml_collections.ConfigDict:
-  """Return the config; `text` holds the arguments named above."""
-  arg = defaults.arguments(
-      text, private=True, split="homogeneous", epsilon=1.0, rounds=300,
-      clients=10,
+def adult(
+    *,
+    private: bool = True,
+    split: Split = "homogeneous",
+    epsilon: plain.Positive = 1.0,
+    rounds: plain.Count = 300,
+    clients: plain.Count = 10,
+) -> Config:
+  """Return the run; the module describes it and its arguments."""
+  return Config(
+      table=Table(name="adult", split=split, clients=clients),
+      visit=Visit() if private else Visit.without_privacy(),
+      rounds=rounds,
+      target_epsilon=epsilon if private else None,
   )
-  c = defaults.base(
-      pvi.Config,
-      table=dict(name="adult", split=arg.split, clients=arg.clients),
-      rounds=arg.rounds,
-  )
-  if arg.private:
-    c.target_epsilon = arg.epsilon
-  else:
-    c.visit.clip_norm, c.visit.noise_multiplier = math.inf, 0.0
-  return c

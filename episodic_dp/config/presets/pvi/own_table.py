@@ -12,27 +12,27 @@ Arguments after the colon: private (1), epsilon (1.0), rounds (100), noise (5.0:
 the noise multiplier), clip_norm (2.0).
 """
 
-import math
-
-import ml_collections
-
-from episodic_dp.config import defaults
-from episodic_dp.config import pvi
+from episodic_dp import plain
+from episodic_dp.config.pvi import Config
+from episodic_dp.config.pvi import Table
+from episodic_dp.config.pvi import Visit
 
 
-def get_config(text: str = "") -> ml_collections.ConfigDict:
-  """Return the config; `text` holds the arguments named above."""
-  arg = defaults.arguments(
-      text, private=True, epsilon=1.0, rounds=100, noise=5.0, clip_norm=2.0
+def own_table(
+    *,
+    private: bool = True,
+    epsilon: plain.Positive = 1.0,
+    rounds: plain.Count = 100,
+    noise: plain.NotNegative = 5.0,
+    clip_norm: plain.NotNegative = 2.0,
+) -> Config:
+  """Return the run; the module describes it and its arguments."""
+  visit = Visit.without_privacy()
+  if private:
+    visit = Visit(clip_norm=clip_norm, noise_multiplier=noise)
+  return Config(
+      table=Table(name="own_table"),
+      visit=visit,
+      rounds=rounds,
+      target_epsilon=epsilon if private else None,
   )
-  c = defaults.base(
-      pvi.Config,
-      table=dict(name="own_table"),
-      visit=dict(clip_norm=arg.clip_norm, noise_multiplier=arg.noise),
-      rounds=arg.rounds,
-  )
-  if arg.private:
-    c.target_epsilon = arg.epsilon
-  else:
-    c.visit.clip_norm, c.visit.noise_multiplier = math.inf, 0.0
-  return c
