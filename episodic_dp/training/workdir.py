@@ -162,7 +162,7 @@ def read_config(workdir: str | os.PathLike) -> dict[str, Any]:
   Raises:
     RunError: it is missing, damaged, or from `episodic-dp pvi`.
   """
-  path = folder_of(workdir) / CONFIG
+  path = epath.Path(os.path.expanduser(workdir)) / CONFIG
   try:
     value = json.loads(path.read_text(encoding="utf-8"))
   except FileNotFoundError as e:
