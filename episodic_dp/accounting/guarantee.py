@@ -22,7 +22,9 @@ Entry = sensitivity.Entry
 AnyAccountant = str | base.Accountant
 
 _ACCOUNTANTS: dict[str, base.Accountant] = {
-    "pld": pld.PLD(), "rdp": moments.RDP(), "moments": moments.Moments()
+    "pld": pld.PLD(),
+    "rdp": moments.RDP(),
+    "moments": moments.Moments(refinements=2),
 }
 ACCOUNTANTS = tuple(_ACCOUNTANTS)
 

@@ -76,8 +76,8 @@ _MOST_GROUPS, _MOST_PLACES = 128, 24
 # A distance of zero is replaced by this one: larger, so never optimistic.
 _MIN_DISTANCE = 1e-9
 
-# Number of times that orders are added near the best one, and how many.
-_REFINEMENTS, _BETWEEN = 2, 20
+# Number of orders that are added near the best one at a time.
+_BETWEEN = 20
 
 _LogExcess = Callable[[np.ndarray], np.ndarray]
 
@@ -384,12 +384,15 @@ def _log_divergence(
   found = bound
   if isinstance(kind, amplification.Amplification):
     log_weight, terms = kind.terms(log_alpha, direction)
-    # All of the weight against the own term, or all at the largest distance.
-    every = np.logaddexp.reduce([k for k, _ in terms], axis=0)
-    found = np.minimum(
-        _log_weighted(log_weight, *terms[0]),
-        _log_weighted(log_weight, every, max(d for _, d in terms)),
-    )
+    some = np.isfinite(log_weight)
+    found = np.full_like(log_alpha, -np.inf)
+    if some.any():
+      log_k = np.stack([k[some] for k, _ in terms])
+      d = np.asarray([distance for _, distance in terms])[:, None]
+      parts = amplification.split(log_weight[some], log_k, d)
+      found[some] = _ROUNDING + np.logaddexp.reduce(
+          _log_weighted(parts, log_k, d), axis=0
+      )
   elif isinstance(kind, random_count.Averaged):
     found = np.logaddexp.reduce([
         math.log(chance) + _log_divergence(part, log_alpha, direction)
@@ -616,9 +619,11 @@ class RDP(base.Accountant):
 
   Attributes:
     max_order: the largest order.
+    refinements: how often orders are added near the best one.
   """
 
   max_order: int = 512
+  refinements: int = 2
 
   name = "rdp"
   plain = False
@@ -644,7 +649,7 @@ class RDP(base.Accountant):
     curve = self._at(phases, direction, at)
     if delta is None and epsilon is None:
       return curve
-    for _ in range(_REFINEMENTS):
+    for _ in range(self.refinements):
       near = curve.near_best(delta, epsilon)
       more = self._at(phases, direction, tuple(near.tolist()))
       curve = RenyiCurve(
@@ -669,9 +674,12 @@ class Moments(RDP):
 
   Attributes:
     max_order: the largest lambda.
+    refinements: how often lambdas are added near the best one; without, they
+      are whole, as published.
   """
 
   max_order: int = 256
+  refinements: int = 0
 
   name = "moments"
   plain = True

@@ -456,7 +456,7 @@ def test_moments_are_near_their_best_order(seed):
   delta, steps = 10 ** rng.uniform(-9, -3), int(10 ** rng.uniform(0, 3.5))
   kind = amplification.Amplification((q,), p, (rng.choice([1, 2]) / z,), 2 / z)
   run = (base.Phase((kind,), steps),)
-  for accountant in (moments.RDP(), moments.Moments()):
+  for accountant in map(get_accountant, ("rdp", "moments")):
     found = accountant.epsilon(run, "remove", delta)
     low, high, best = (1.0, 256.0, found) if accountant.plain else (
         0.0105, 511.0, found
