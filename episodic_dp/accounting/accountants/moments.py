@@ -65,6 +65,8 @@ _OCTAVES = 72
 _OF_USE = 105.0
 # A share that covers rounding errors, which are far smaller.
 _ROUNDING = 1e-9
+# The same for a logarithm near the smallest doubles, which have few digits.
+_LOG_ROUNDING = 1e-5
 # Number of losses to sum at a time.
 _CHUNK = 1 << 7
 
@@ -390,7 +392,7 @@ def _log_divergence(
       log_k = np.stack([k[some] for k, _ in terms])
       d = np.asarray([distance for _, distance in terms])[:, None]
       parts = amplification.split(log_weight[some], log_k, d)
-      found[some] = _ROUNDING + np.logaddexp.reduce(
+      found[some] = _LOG_ROUNDING + np.logaddexp.reduce(
           _log_weighted(parts, log_k, d), axis=0
       )
   elif isinstance(kind, random_count.Averaged):
