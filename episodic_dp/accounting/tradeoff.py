@@ -128,20 +128,35 @@ def points(costs: Costs, least: float) -> dict[str, Points]:
   first = scipy.special.logit(max(starts.values()))
   first = float(np.clip(first, last, _MOST_LOG_ODDS))
   number = max(2, math.ceil((first - last) / _SPACING))
-  found = {way: [(0.0, start)] for way, start in starts.items()}
-  for delta in scipy.special.expit(np.linspace(first, last, number)).tolist():
-    for way, epsilon in costs(delta, None).items():
-      rows = found[way]
-      if not (rows[-1][0] < epsilon < math.inf and delta < rows[-1][1]):
-        continue
-      rows.append((epsilon, delta))
-      # The curve is convex, so it is below the chord that skips a point.
-      while len(rows) > 2:
-        before, after = log_slopes(*np.transpose(rows[-3:]))
-        if before > after:
-          break
-        del rows[-2]
-  return {way: Points(*np.transpose(rows)) for way, rows in found.items()}
+  grid = scipy.special.expit(np.linspace(first, last, number)).tolist()
+  sampled = [(delta, costs(delta, None)) for delta in grid]
+  return {
+      way: _convex(start, [(each[way], delta) for delta, each in sampled])
+      for way, start in starts.items()
+  }
+
+
+def _convex(start: float, rows: list[tuple[float, float]]) -> Points:
+  """Leave out points above a chord of others, as the curve is convex.
+
+  Args:
+    start: a bound on delta at epsilon 0.
+    rows: epsilon and delta of points, by descending delta.
+  """
+  # At u = 0, delta is 1: the chord from there may be lower at u = 1.
+  for epsilon, delta in rows:
+    start = min(start, 1 - (1 - delta) * math.exp(-epsilon))
+  kept = [(0.0, start)]
+  for epsilon, delta in rows:
+    if not (kept[-1][0] < epsilon < math.inf and delta < kept[-1][1]):
+      continue
+    kept.append((epsilon, delta))
+    while len(kept) > 2:
+      before, after = log_slopes(*np.transpose(kept[-3:]))
+      if before > after:
+        break
+      del kept[-2]
+  return Points(*np.transpose(kept))
 
 
 def true_positive_rate(curve: Mapping[str, Points], rate: float) -> float:
