@@ -43,6 +43,8 @@ _SPACING = 0.1
 # Deltas below this share of the false-positive rate do not matter to it.
 _LITTLE = 1e-3
 _LEAST_DELTA, _MOST_LOG_ODDS = 1e-12, 30.0
+# Shares of a chord's slope to try.
+_LOG_SHARES = -math.log(2) * np.arange(4)[:, None]
 # A share that covers rounding errors, which are far smaller.
 _ROUNDING = 1e-9
 
@@ -96,12 +98,12 @@ class Points:
 
   def gaussian_mu(self) -> float:
     """Return a mu that covers the curve between its points, 0 for one point."""
-    log_x = log_slopes(self.epsilons, self.deltas)
-    # 1 - y, which exceeds 1 by rounding only.
-    beyond = self.deltas[:-1] + np.exp(self.epsilons[:-1] + log_x)
+    # A line that falls less, from the same point, is above the chord too.
+    log_x = log_slopes(self.epsilons, self.deltas) + _LOG_SHARES
+    beyond = self.deltas[:-1] + np.exp(self.epsilons[:-1] + log_x)  # 1 - y
     mu = scipy.special.ndtri(np.minimum(beyond, 1.0))
-    mu -= scipy.special.ndtri_exp(log_x)
-    return float(mu.max(initial=0.0)) * (1 + _ROUNDING)
+    mu = mu - scipy.special.ndtri_exp(log_x)
+    return float(mu.min(axis=0).max(initial=0.0)) * (1 + _ROUNDING)
 
 
 def log_slopes(epsilons: np.ndarray, deltas: np.ndarray) -> np.ndarray:
