@@ -118,12 +118,9 @@ def _read(folder: pathlib.Path) -> tuple[Run, dict[str, Any]]:
   """
   lines = metrics.read(folder / metrics.FILE)
   begun = (folder / workdir_lib.CONFIG).exists()
-  config, steps = {}, 0
-  if begun:
-    config = workdir_lib.read_config(folder)
-  if lines:
-    steps = lines[-1]["step"]
+  config = workdir_lib.read_config(folder) if begun else {}
   stated = reporting.statement(folder) or {}
+  steps = lines[-1]["step"] if lines else 0
   try:
     planned = stated.get("planned_steps")
     if planned is None and begun:

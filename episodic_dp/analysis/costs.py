@@ -306,6 +306,4 @@ def _level_lines(found: Mapping[str, Any], refused: Mapping[str, str]) -> str:
 
 
 def _text(epsilon: float | str | None) -> str:
-  if epsilon is None:
-    return "-"
-  return report.rounded_up(float(epsilon))
+  return "-" if epsilon is None else report.rounded_up(float(epsilon))

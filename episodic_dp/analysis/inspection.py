@@ -72,8 +72,8 @@ def draw(
   for i, level in enumerate(release.levels):
     shown = "no guarantee"
     if level in guarantees:
-      epsilon = report.rounded_up(float(guarantees[level]["epsilon"]))
-      shown = f"ε = {epsilon}"
+      epsilon = float(guarantees[level]["epsilon"])
+      shown = f"ε = {report.rounded_up(epsilon)}"
     lines[i] += f", {shown}"
   figure = plotting.figure(1.5 if tasks is None else 6.5)
   figure.suptitle("\n".join(lines))

@@ -81,12 +81,6 @@ def measure(
     )
     evaluator = evaluator or training.Evaluator(tested)
 
-  def network(step, number):
-    if step:
-      return checkpoints.restore(step, untrained)[0]
-    # Its own seed, and the following ones.
-    return learner.init(jax.random.key(config.seed + number))
-
   of_steps = {"untrained": [0], "single": [last]}
   best = [step for step, _ in checkpoints.best()]
   if best:
@@ -97,7 +91,14 @@ def measure(
   for name, steps in of_steps.items():
     what = f"evaluating on {len(tasks.rows)} test tasks: {_NAMES[name]}"
     with phases.phase(what, at_once=True):
-      members = [network(step, number) for number, step in enumerate(steps)]
+      members = []
+      for number, step in enumerate(steps):
+        if step:
+          member, _ = checkpoints.restore(step, untrained)
+        else:
+          # Its own seed, and the following ones.
+          member = learner.init(jax.random.key(config.seed + number))
+        members.append(member)
       score = evaluator.score(members, tasks)
     results[name] = {"score": score, "steps": steps}
     if together and name == "single":

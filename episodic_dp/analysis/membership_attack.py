@@ -303,9 +303,7 @@ def at_rate(
   """
   # Slightly above, since 0.29 * 100 is less than 29 in floating point.
   allowed = math.floor(rate * others.size * (1 + 1e-9))
-  threshold = -math.inf
-  if allowed < others.size:
-    threshold = others[-1 - allowed]
+  threshold = others[-1 - allowed] if allowed < others.size else -math.inf
   hits = int(np.sum(members > threshold))
   interval = scipy.stats.binomtest(hits, members.size).proportion_ci()
   return {

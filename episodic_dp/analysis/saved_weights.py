@@ -21,9 +21,7 @@ _OTHERS = {"rates", "log_ridge", "log_scale"}
 
 def of_network(params: Params) -> Params:
   """Return the network's parameters among those of a learner."""
-  if _OTHERS & set(params):
-    return params["model"]
-  return params
+  return params["model"] if _OTHERS & set(params) else params
 
 
 def save(

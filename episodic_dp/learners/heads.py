@@ -56,9 +56,7 @@ class _ClosedForm(learner.TaskLearner):
 
   def network_params(self, params: learner.Params) -> learner.Params:
     """See `Learner`."""
-    if isinstance(params, Adapted):
-      return params.params
-    return params
+    return params.params if isinstance(params, Adapted) else params
 
   @abc.abstractmethod
   def _head(

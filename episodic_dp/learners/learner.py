@@ -12,9 +12,9 @@ import optax
 
 from episodic_dp.learners import descent
 from episodic_dp.models import model as model_lib
+from episodic_dp.models.model import Params
 from episodic_dp.sampling import episodes
 
-Params = model_lib.Params
 Order = Literal["first", "second"]
 TaskLoss = Callable[[jax.Array, jax.Array], jax.Array]  # (outputs, labels)
 
@@ -146,9 +146,9 @@ class Learner(abc.ABC):
     seen = self.model.seen(adapted, examples.images, weights)
     learner = self._of_model(lambda model: model.alone(seen))
     outputs = learner.logits(adapted, examples.images)
-    losses = jax.vmap(lambda *pair: self.task_loss(*(a[None] for a in pair)))(
-        outputs, examples.labels
-    )
+    losses = jax.vmap(
+        lambda output, label: self.task_loss(output[None], label[None])
+    )(outputs, examples.labels)
     return weights @ losses / weights.sum()
 
   def predict(

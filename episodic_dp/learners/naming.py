@@ -12,12 +12,6 @@ from episodic_dp.learners import maml
 from episodic_dp.learners import reptile
 from episodic_dp.models import model as model_lib
 
-_DESCENDING: dict[str, type[maml.MAML]] = {
-    "maml": maml.MAML,
-    "anil": maml.ANIL,
-    "meta_sgd": maml.MetaSGD,
-}
-
 
 def make_learner(
     learner: options.Learner, model: model_lib.Model, *, way: int
@@ -52,7 +46,8 @@ def make_learner(
   loss_weights = None
   if learner.multi_step_loss:
     loss_weights = maml.annealed(learner.inner_steps, learner.multi_step_loss)
-  return _DESCENDING[learner.name](
+  descending: Any = LEARNERS[learner.name][0]
+  return descending(
       model,
       **inner,
       order=learner.order,

@@ -46,9 +46,7 @@ def build(
       run's.
     ValueError: the network cannot have this shape or this start.
   """
-  make = networks.by_name
-  if network.is_own:
-    make = _own
+  make = _own if network.is_own else networks.by_name
   model = make(network, outputs, input_shape)
   if network.start in parts.SHIPPED and network.name != "conv4":
     raise _validate.refusal(
@@ -83,12 +81,12 @@ def _own(
     function: Any = imported(network)
     return call(function, network, outputs, input_shape)
   except Exception as e:  # A user's code may raise anything.
-    given = "".join(f", {key}" for key in network.options)
+    given = ", ".join(("outputs", "input_shape", *network.options))
     raise errors.RunError(
         f"config.model.name={network.name!r} failed for outputs={outputs} and"
         f" input_shape={input_shape} ({_short(e)}): give MODULE:FUNCTION of a"
         " module in the current folder or on PYTHONPATH, defined as"
-        f" make_model(outputs, input_shape{given})"
+        f" make_model({given})"
     ) from e
 
 

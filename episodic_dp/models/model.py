@@ -175,10 +175,11 @@ def _line(network: object) -> str:
     return "from_flax(module, input_shape)"
   # A network of a library that is not loaded does not exist.
   nnx, hk = sys.modules.get("flax.nnx"), sys.modules.get("haiku")
-  if hk is not None and isinstance(network, hk.Transformed):
-    return "from_haiku(transformed, input_shape)"
-  if hk is not None and isinstance(network, hk.TransformedWithState):
-    return "from_haiku(hk.transform(f), input_shape)"
+  if hk is not None:
+    if isinstance(network, hk.Transformed):
+      return "from_haiku(transformed, input_shape)"
+    if isinstance(network, hk.TransformedWithState):
+      return "from_haiku(hk.transform(f), input_shape)"
   if isinstance(network, type) or (
       nnx is not None and isinstance(network, nnx.Module)
   ):

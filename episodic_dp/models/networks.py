@@ -7,7 +7,6 @@ the task is the clip unit. With given moments it treats every example alone, and
 a prediction depends on nothing but its example: see `model.Model.alone`.
 """
 
-import itertools
 import math
 import typing
 from typing import Any, Literal
@@ -265,9 +264,10 @@ def _first_moments(x, kernel):
   rows = _windows(jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0))))
   # One kernel of a window for each of the four outputs of a pool.
   kernels, edges = [], ((0, 1), (1, 0))
-  for above_below, left_right in itertools.product(edges, edges):
-    padding = ((0, 0), above_below, left_right, (0, 0))
-    kernels.append(jnp.pad(kernel.transpose(3, 0, 1, 2), padding))
+  for rows_around in edges:
+    for columns_around in edges:
+      padding = ((0, 0), rows_around, columns_around, (0, 0))
+      kernels.append(jnp.pad(kernel.transpose(3, 0, 1, 2), padding))
   flat = _windows(jnp.concatenate(kernels))
   mean = rows.mean(0)
   covariance = (rows - mean).T @ (rows - mean) / len(rows)
@@ -358,9 +358,7 @@ class Convolution(nn.Module):
     if self.norm != "batch" or not (
         records or self.has_variable(MOMENTS, "mean")
     ):
-      apply = convolved
-      if self.pooled:
-        apply = block
+      apply = block if self.pooled else convolved
       return apply(x, kernel, scale, bias, self.norm)
     assert scale is not None  # Batch normalisation has one.
     short = self.pooled and weights is None and _has_own_form(x)
@@ -777,5 +775,6 @@ def by_name(
     return mlp(outputs or network.widths[-1], network.widths, input_shape)
   if network.name == "features":
     return features(outputs, network.linear, input_shape, network.cosine)
-  build = _CONVOLUTIONS[network.name]
-  return build(outputs, network.width, network.norm, input_shape)
+  return _CONVOLUTIONS[network.name](
+      outputs, network.width, network.norm, input_shape
+  )

@@ -27,9 +27,9 @@ from episodic_dp import _validate
 from episodic_dp import foreign
 from episodic_dp import options
 from episodic_dp.models import model as model_lib
+from episodic_dp.models.model import Params
 from episodic_dp.output import files
 
-Params = model_lib.Params
 Path = jax.tree_util.KeyPath
 Mask = Any  # A tree of bool like the parameters.
 Weights = Mapping[str, np.ndarray]

@@ -401,8 +401,7 @@ def to_dict(release: Release) -> dict[str, Any]:
     its dataclass (of `Tree` for the hierarchy): stages as text
     ('Poisson(0.004)'), infinity as "inf".
   """
-  result: dict[str, Any] = plain.to_plain(release)
-  return result
+  return plain.to_plain(release)
 
 
 def from_dict(data: Mapping[str, Any]) -> Release:
@@ -424,10 +423,7 @@ def _runs(counts: np.ndarray) -> tuple[_Run, ...]:
   lengths = np.diff(np.append(starts, counts.size))
   runs: list[_Run] = []
   for count, length in zip(counts[starts].tolist(), lengths.tolist()):
-    if length > 1:
-      runs.append((count, length))
-    else:
-      runs.append(count)
+    runs.append((count, length) if length > 1 else count)
   return tuple(runs)
 
 

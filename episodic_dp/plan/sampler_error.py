@@ -219,12 +219,12 @@ def sampling_error(
     uniform += parents * slots[k] * UNIFORM_ERROR
     if isinstance(stage, _RANDOM_COUNT):
       tables = count_tables(stage, hierarchy.child_counts(k))
-      table_error = max(table.error for table in tables.values())
+      table_error = worst = 0.0
+      for children, table in tables.items():
+        table_error = max(table_error, table.error)
+        worst = max(worst, _unmatched(stage, children, table))
       tails += parents * table_error
-      unmatched += max(
-          _unmatched(stage, children, table)
-          for children, table in tables.items()
-      )
+      unmatched += worst
     if isinstance(stage, stages_lib.RandomAllocation):
       # The table's 1 / T is rounded: doubled, the tail is still a bound.
       tails += table_error

@@ -329,8 +329,9 @@ def _uses_of_support(
         given = jax.tree.leaves(examples)
         if [*map(id, given)] != [*map(id, own)]:
           altered.append(examples)  # Computed from the support set.
-        one = [jnp.zeros((1, *a.shape[1:]), a.dtype) for a in own]
-        one = jax.tree.unflatten(jax.tree.structure(support), one)
+        one = jax.tree.map(
+            lambda a: jnp.zeros((1, *a.shape[1:]), a.dtype), support
+        )
         ad_checkpoint.checkpoint_name(jnp.zeros(()), _MARK)
         with jax.disable_jit(False):  # The network's own loops stay loops.
           return jax.grad(loss)(params, one, step)

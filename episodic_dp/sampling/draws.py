@@ -136,9 +136,7 @@ def resolve_swaps(targets: jax.Array) -> jax.Array:
     int32[..., slots].
   """
   slots = targets.shape[-1]
-  links = _compare
-  if slots > _MAX_COMPARED:
-    links = _sort
+  links = _compare if slots <= _MAX_COMPARED else _sort
   before, link = jnp.vectorize(links, signature="(s)->(s),(s)")(targets)
   position = jnp.arange(slots, dtype=jnp.int32)
   root = jnp.where(link < 0, position, link)

@@ -231,9 +231,7 @@ def group_tasks(
   end = stages_lib.class_level(hierarchy, plan) + 1
   if episode.form == "independent":
     end += 1
-  lead = 1
-  if episode.form == "disjoint":
-    lead = 0
+  lead = 0 if episode.form == "disjoint" else 1
   # The slots that form one task: of a primary unit, of all units, or of a task.
   classes = math.prod(mask.shape[lead:end])
   examples = math.prod(mask.shape[end:])

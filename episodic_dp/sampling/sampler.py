@@ -63,8 +63,7 @@ def sample(
     >>> rows.shape, bool(mask.all())
     ((8, 3), True)
   """
-  indices, mask = _draw(key, hierarchy, plan, step)
-  return indices, mask
+  return _draw(key, hierarchy, plan, step)
 
 
 @functools.partial(jax.jit, static_argnames=("hierarchy", "plan"))
