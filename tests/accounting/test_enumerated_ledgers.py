@@ -114,7 +114,7 @@ def added(rng, ledger, release, taken):
     spec = types.SimpleNamespace(
         release=release, steps=last.stop, privacy_unit=None
     )
-    return ledger.joined(Paid(spec, taken).ledger(last.stop))
+    return ledger.joined(Paid(spec, taken, last.stop).ledger(last.stop))
   cut = int(rng.integers(last.stop))
   for steps, continued in ((cut, False), (last.stop - cut, cut > 0)):
     if steps:

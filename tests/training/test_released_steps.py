@@ -29,7 +29,7 @@ class _Observed:
     charged: number of times that each step is charged.
   """
 
-  unit, privacy_unit, diagnostics = "step", None, False
+  unit, privacy_unit, diagnostics, remembers = "step", None, False, False
 
   def __init__(self, released, version=0, steps=STEPS, killed=None):
     self.released, self._version, self._killed = released, version, killed
