@@ -1,3 +1,3 @@
 """The version; setup.py reads this file as text."""
 
-__version__ = "2.1.0"
+__version__ = "3.0.0"

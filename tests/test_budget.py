@@ -1,7 +1,8 @@
-"""The size of the tree: no total is above `budget.toml`, which only falls.
+"""The size of the tree: no total is above `budget.toml`.
 
-A statement is a node of the syntax tree; docstrings are not counted, so that
-neither line breaks nor documentation cost anything.
+A node is one of the syntax tree. Docstrings, annotations and asserts are not
+counted, so that line breaks, documentation, types and checks cost nothing, and
+a conditional expression costs what an `if` costs.
 """
 
 import ast
@@ -16,19 +17,25 @@ import pytest
 ROOT = pathlib.Path(__file__).parent.parent
 FOLDERS = ("episodic_dp", "experiments", "launch", "tests")
 BUDGET = tomllib.loads((ROOT / "tests/budget.toml").read_text())
-SLACK = 0.02  # A total that fell by more is to be lowered in the file too.
+SLACK = 0.04  # A total that fell by more is to be lowered in the file too.
 
 
-def statements(tree):
-  """Count the statements of a module, without docstrings."""
-  return sum(
-      isinstance(node, ast.stmt) and not (
-          isinstance(node, ast.Expr)
-          and isinstance(node.value, ast.Constant)
-          and isinstance(node.value.value, str)
-      )
-      for node in ast.walk(tree)
-  )
+def nodes(tree):
+  """Count the nodes of a module that the budget limits."""
+  total, left = 0, [tree]
+  while left:
+    node = left.pop()
+    documents = isinstance(node, ast.Expr) and isinstance(
+        getattr(node.value, "value", None), str
+    )
+    if documents or isinstance(node, (ast.Assert, ast.expr_context)):
+      continue
+    total += 1
+    for field, value in ast.iter_fields(node):
+      if field not in ("annotation", "returns", "type_comment"):
+        parts = value if isinstance(value, list) else [value]
+        left += [part for part in parts if isinstance(part, ast.AST)]
+  return total
 
 
 def name_of(path):
@@ -66,7 +73,7 @@ def totals():
   trees = {path: ast.parse(path.read_text("utf-8")) for path in paths}
   size = collections.Counter()
   for path, tree in trees.items():
-    size[path.relative_to(ROOT).parts[0]] += statements(tree)
+    size[path.relative_to(ROOT).parts[0]] += nodes(tree)
   package = [p for p in paths if p.is_relative_to(ROOT / "episodic_dp")]
   known = {name_of(p) for p in package if p.name != "__init__.py"}
   importers = collections.Counter(
@@ -77,7 +84,7 @@ def totals():
   )
   sources = [p for p in paths if not p.is_relative_to(ROOT / "tests")]
   text = "\n".join(path.read_text("utf-8") for path in sources)
-  return {f"{folder}_statements": size[folder] for folder in FOLDERS} | {
+  return {f"{folder}_nodes": size[folder] for folder in FOLDERS} | {
       "modules": len(package),
       "modules_with_one_importer": sum(n == 1 for n in importers.values()),
       "public_names": sum(

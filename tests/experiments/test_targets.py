@@ -305,7 +305,7 @@ def test_the_committed_pages_are_those_that_write_makes():
 
 
 # Versions whose stored configurations this one reads.
-_READ = ("2.0.0", "2.1.0")
+_READ = ("2.0.0", "2.1.0", "3.0.0")
 
 
 @pytest.mark.parametrize("name", STORED)

@@ -174,7 +174,7 @@ def test_a_terminal_shows_minutes_left_and_no_time_of_a_step(
   shown = screen.getvalue()
   assert re.search(r", about \d0? minutes left", shown)
   bars = [line for line in re.split("[\r\n]", shown) if "%|" in line]
-  assert len(bars) >= 12
+  assert len(bars) > 4
   assert not re.search(r"\d:\d\d|s/step|step/s|\d ?s\b", "".join(bars))
   assert repr(result).splitlines()[0] == "done: 12 steps"
 
