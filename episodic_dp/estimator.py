@@ -161,12 +161,12 @@ class FewShotClassifier:
 
   @property
   def guarantee(self) -> accounting.Guarantee:
-    """Return the guarantee of a person; RunError if nothing is fitted."""
-    statement = self._of("_predictor", "fit").statement
-    delta = statement["guarantees"][_LEVELS[0]]["delta"]
-    return accounting.Ledger.from_dict(statement).guarantees(
-        delta=delta
-    )[_LEVELS[0]]
+    """Return a person's guarantee, as stated; RunError if nothing is fitted."""
+    stated = self._of("_predictor", "fit").statement
+    ledger = accounting.Ledger.from_dict(stated)
+    return ledger.guarantee(_LEVELS[0], delta=stated["delta"]).of_run(
+        seeded=stated["fixed_seed"], started=stated["start"] is not None
+    )
 
   def save(self, path: str | os.PathLike[str]) -> None:
     """Write the model and its privacy statement as a new folder.

@@ -1,5 +1,6 @@
 """FewShotClassifier: arrays in, a private model and its guarantee out."""
 
+import json
 import re
 
 import numpy as np
@@ -113,6 +114,9 @@ def test_images_of_one_and_three_channels(channels, tmp_path):
   found = model.adapt(images, labels).predict(images[:9])
   alone = [model.predict(image[None])[0] for image in images[:9]]
   np.testing.assert_array_equal(alone, found)
+  with open(tmp_path / "run" / "guarantee.json", encoding="utf-8") as file:
+    stated = json.load(file)["guarantees"]["person"]
+  assert model.guarantee.as_dict() == stated and "start" in stated["caveat"]
   again = model.fit(images, labels, people).adapt(images, labels)
   np.testing.assert_array_equal(again.predict(images[:9]), found)
   config = (tmp_path / "run" / "config.json").read_text()

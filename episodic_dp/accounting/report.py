@@ -71,10 +71,14 @@ class Guarantee:
       seeded: whether its private seed is fixed.
       started: whether it starts with given weights.
     """
-    said = (SEEDED,) * seeded + (STARTED,) * started
+    said: list[str] = []
+    if seeded:
+      said.append(SEEDED)
+    if started:
+      said.append(STARTED)
     return dataclasses.replace(
         self,
-        caveat=" ".join(filter(None, (*said, self.caveat))),
+        caveat=" ".join([*said, self.caveat]).strip(),
         assumptions=(*said, *self.assumptions),
     )
 

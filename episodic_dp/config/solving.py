@@ -55,7 +55,9 @@ class Calibration:
 
   def sentence(self) -> str:
     """Write the answer, with the flag for it."""
-    step = f" of {self.per_step:g} {self.drawn}" * (self.solve == "tasks")
+    step = ""
+    if self.solve == "tasks":
+      step = f" of {self.per_step:g} {self.drawn}"
     replaced = report.is_replaced(self.neighbours)
     relation = f", {self.neighbours}" if replaced else ""
     return (

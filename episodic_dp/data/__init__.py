@@ -115,9 +115,8 @@ def _read(module: Any, chosen: Any) -> Any:
 
 def _module(name: str) -> Any:
   _validate.one_of("config.data.name", name, NAMES)
-  return importlib.import_module(
-      f"episodic_dp.data.{name}" + ".load" * (name == "own_data")
-  )
+  module = "own_data.load" if name == "own_data" else name
+  return importlib.import_module(f"episodic_dp.data.{module}")
 
 
 __dir__ = __all__.copy
