@@ -201,10 +201,11 @@ def max_tasks(
       return dataclasses.replace(
           plan, episode=dataclasses.replace(episode, tasks=int(count))
       )
-    first = (
-        plan_lib.FixedSize(int(count) * unit) if whole
-        else plan_lib.Poisson(count)
-    )
+    first: plan_lib.Stage
+    if whole:
+      first = plan_lib.FixedSize(int(count) * unit)
+    else:
+      first = plan_lib.Poisson(count)
     return dataclasses.replace(plan, stages=(first, *plan.stages[1:]))
 
   def reached(count: float) -> float:
@@ -260,9 +261,13 @@ def _largest(
       return None
     low, high = low / 2, low
   turn = 0
-  while high - low > 1 if whole else (
-      value(low) < _SHARE * target and high > low * (1 + 1e-9)
-  ):
+
+  def apart() -> bool:
+    if whole:
+      return high - low > 1
+    return value(low) < _SHARE * target and high > low * (1 + 1e-9)
+
+  while apart():
     middle = _between(
         low, value(low), high, value(high), target, turn, whole
     )

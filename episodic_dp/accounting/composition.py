@@ -192,16 +192,12 @@ def _values(query: Query, run: Phases, unmatched: float) -> dict[str, float]:
     value = 0.0
     for part in _apart(run):
       enough = (1 - 1e-6) * value
-      value = max(
-          value,
-          accountant.epsilon(
-              part, direction, query.delta, error, enough
-          )
-          if query.delta is not None
-          else accountant.delta(
-              part, direction, float(query.epsilon or 0), error, enough
-          ),
-      )
+      if query.delta is not None:
+        found = accountant.epsilon(part, direction, query.delta, error, enough)
+      else:
+        epsilon = float(query.epsilon or 0)
+        found = accountant.delta(part, direction, epsilon, error, enough)
+      value = max(value, found)
     values[direction] = value
   return values if len(query.directions) > 1 else query.both(value)
 

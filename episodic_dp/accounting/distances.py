@@ -476,11 +476,10 @@ def random_paths(release: plan_lib.Release, k: int) -> list[RandomPath]:
   hierarchy, stages = release.hierarchy, release.plan.stages[: k + 1]
   families = _families(release, k)
   # The replacing unit is of the largest type among the unit's siblings.
-  largest = (
-      _siblings(hierarchy, k, families.kind, math.inf)[1]
-      if hierarchy.sizes is None
-      else np.where(hierarchy.child_counts(k) > 1, families.kind, -1)
-  )
+  if hierarchy.sizes is None:
+    _, largest = _siblings(hierarchy, k, families.kind, math.inf)
+  else:
+    largest = np.where(hierarchy.child_counts(k) > 1, families.kind, -1)
   found = _counted_paths(release, k, [families.kind, largest], sums=True)
   rates = np.stack(
       [stage.rate(found.sizes[:, j]) for j, stage in enumerate(stages)],
@@ -575,10 +574,9 @@ def _drawn(
   ):
     many = int(min(many, left))
     left -= many
-    part = (
-        counts_lib.chosen(number, many, float(stage.p))
-        if isinstance(stage, plan_lib.Poisson)
-        else counts_lib.times(number, many)
-    )
+    if isinstance(stage, plan_lib.Poisson):
+      part = counts_lib.chosen(number, many, float(stage.p))
+    else:
+      part = counts_lib.times(number, many)
     total = counts_lib.added(total, part)
   return total

@@ -158,11 +158,9 @@ class Ledger:
       accountant: AnyAccountant = "pld",
   ) -> float:
     """Compute epsilon of all entries at a level: 0 for an empty ledger."""
-    return (
-        self.guarantee(level, delta=delta, accountant=accountant).epsilon
-        if self.entries
-        else 0.0
-    )
+    if not self.entries:
+      return 0.0
+    return self.guarantee(level, delta=delta, accountant=accountant).epsilon
 
   def spent(
       self,

@@ -264,11 +264,10 @@ def _own(release: plan_lib.Release, level: int) -> counts.Counts:
   below = _own(release, level + 1)
   stage = plan.stages[level + 1]
   most = int(hierarchy.child_counts(level + 1).min())
-  number = (
-      counts.chosen(below, most, float(stage.p))
-      if isinstance(stage, plan_lib.Poisson)
-      else counts.times(below, min(getattr(stage, "n", most), most))
-  )
+  if isinstance(stage, plan_lib.Poisson):
+    number = counts.chosen(below, most, float(stage.p))
+  else:
+    number = counts.times(below, min(getattr(stage, "n", most), most))
   if level < release.clip_level:
     return number
   none = float(number.probs[number.values == 0].sum())
@@ -332,12 +331,9 @@ def _of_gaussian(
     pair: _Pair, steps: int, delta: float | None, epsilon: float | None
 ) -> float:
   curve = base.GaussianCurve(float(np.ptp(pair.means)) * math.sqrt(steps))
-  found = (
-      curve.epsilon(float(delta or 0))
-      if epsilon is None
-      else curve.delta(float(epsilon))
-  )
-  return found * (1 - 1e-8)
+  if epsilon is None:
+    return curve.epsilon(float(delta or 0)) * (1 - 1e-8)
+  return curve.delta(float(epsilon)) * (1 - 1e-8)
 
 
 def _losses(pair: _Pair, cells: int, reach: float = _REACH) -> _Losses:

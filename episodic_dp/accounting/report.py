@@ -154,11 +154,9 @@ def is_replaced(neighbours: Relation) -> bool:
 
 def rounded_up(epsilon: float) -> str:
   """Format epsilon with four digits, rounded up."""
-  return (
-      "inf"
-      if math.isinf(epsilon)
-      else _rounded(epsilon, decimal.ROUND_CEILING)
-  )
+  if math.isinf(epsilon):
+    return "inf"
+  return _rounded(epsilon, decimal.ROUND_CEILING)
 
 
 def between(lower: float, epsilon: float) -> str:
@@ -244,13 +242,16 @@ def assumptions(
         " independently; all samples inside it are new."
     )
   result = [sampling, *others, *_of_mechanism(release)]
-  result.append(
-      f"Neighbours differ in the data of one {level}; both have the sizes"
-      " given."
-      if replaced
-      else f"Neighbours differ by one {level}; the larger of the two data sets"
-      " has the sizes given."
-  )
+  if replaced:
+    result.append(
+        f"Neighbours differ in the data of one {level}; both have the sizes"
+        " given."
+    )
+  else:
+    result.append(
+        f"Neighbours differ by one {level}; the larger of the two data sets has"
+        " the sizes given."
+    )
   if hierarchy.units_from_records and k > 0:
     result.append(UNITS_STAY)
   if any(isinstance(s, plan_lib.FixedSize) for s in stages):
@@ -294,11 +295,12 @@ def _of_mechanism(release: plan_lib.Release) -> list[str]:
   unit = mechanism.clip_unit
   if unit == plan_lib.EPISODE:
     unit = "task (a group of sampled classes)"
-  depends = (
-      "depends on other examples only through the noisy inner steps of its task"
-      if release.sample_level
-      else "depends on no other clip unit"
-  )
+  depends = "depends on no other clip unit"
+  if release.sample_level:
+    depends = (
+        "depends on other examples only through the noisy inner steps of its"
+        " task"
+    )
   result.append(
       f"Each clipped gradient belongs to one {unit}, {depends}, and counts as"
       " zero where it is not finite; no statistics are carried between clip"
@@ -353,9 +355,12 @@ def caveat(hierarchy: plan_lib.Hierarchy, level: str) -> str:
       for name, count in zip(below, most[1:], strict=True)
       if count > 1
   ]
+  if most[-1] == 1 and shared:
+    return (
+        f"The guarantee is for one {level} with its records, and for"
+        f" {shared[0]}."
+    )
   return (
-      f"The guarantee is for one {level} with its records, and for {shared[0]}."
-      if most[-1] == 1 and shared
-      else f"The guarantee is for one {level} and says nothing about the"
-      f" records below it, which recur under other units of level '{level}'."
+      f"The guarantee is for one {level} and says nothing about the records"
+      f" below it, which recur under other units of level '{level}'."
   )

@@ -79,14 +79,14 @@ def independent(
   d = 2 / float(release.mechanism.noise_multiplier)
   found = in_tasks(release, k)
   if found[0].places == 1:
-    return tuple(
-        amplification.Amplification(
-            (kind.place_rate, kind.rate), 1.0, (d, d), d
-        )
-        if replaced
-        else amplification.Amplification((kind.place_rate,), kind.rate, (d,), d)
-        for kind in found
-    )
+    single = []
+    for kind in found:
+      one = amplification.Amplification((kind.place_rate,), kind.rate, (d,), d)
+      if replaced:
+        rates = (kind.place_rate, kind.rate)
+        one = amplification.Amplification(rates, 1.0, (d, d), d)
+      single.append(one)
+    return tuple(single)
   return tuple(
       dataclasses.replace(kind, distance=d, outer=((1.0, d),))
       for kind in found

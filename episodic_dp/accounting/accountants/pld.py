@@ -308,11 +308,9 @@ def best_tilt(
     total += sum(
         t * _log_moment(s, tilt) for t, s in zip(times, singles, strict=True)
     )
-    return (
-        (total - math.log(delta)) / tilt
-        if epsilon is None
-        else total - tilt * epsilon
-    )
+    if epsilon is None:
+      return (total - math.log(delta)) / tilt
+    return total - tilt * epsilon
 
   widest = max(float(np.abs(s.losses[s.probs > 0]).max()) for s in singles)
   # Not so steep that only a few points of the coarse grid remain.
@@ -396,6 +394,15 @@ class PLD(base.Accountant):
     return base.Least(tuple(found))
 
 
+def _within(
+    curve: base.Curve, delta: float, epsilon: float | None, enough: float
+) -> bool:
+  """Return whether the value of a curve is at most `enough`."""
+  if epsilon is None:
+    return curve.delta(enough) <= delta
+  return curve.delta(epsilon) <= enough
+
+
 @functools.lru_cache(maxsize=256)
 def _refined(
     phases: Phases,
@@ -410,10 +417,7 @@ def _refined(
   if simple is not None:
     return simple
   revealed = _revealed(phases)
-  if revealed is not None and (
-      revealed.delta(enough) <= delta if epsilon is None
-      else revealed.delta(epsilon) <= enough
-  ):
+  if revealed is not None and _within(revealed, delta, epsilon, enough):
     return revealed
   times = [p.times for p in phases]
   # Numbers of steps are rounded up, so that runs of a plan share a grid.

@@ -239,11 +239,9 @@ class Amplification:
       float64[n], an upper bound that convexity makes composable.
     """
     log_alpha = np.asarray(log_alpha, float)
-    return (
-        best_split(*self.terms(log_alpha, direction))
-        if self.inclusion_rate > 0
-        else np.zeros_like(log_alpha)
-    )
+    if self.inclusion_rate > 0:
+      return best_split(*self.terms(log_alpha, direction))
+    return np.zeros_like(log_alpha)
 
   def terms(
       self, log_alpha: np.ndarray, direction: Direction

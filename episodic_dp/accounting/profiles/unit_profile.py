@@ -160,12 +160,10 @@ def reach(
   """Find the loss beyond which the excess is at most `tail`, or infinity."""
   losses = np.exp2(np.arange(_LOWEST, _HIGHEST))
   for _ in range(2):
-    value = (
-        # Chords are not worth it for few points.
-        excess(unit_profiles, sign * losses, direction)
-        if len(unit_profiles) <= _FEW
-        else bounded_excess(unit_profiles, sign * losses, direction, tail)
-    )
+    if len(unit_profiles) <= _FEW:  # Chords are not worth it for few points.
+      value = excess(unit_profiles, sign * losses, direction)
+    else:
+      value = bounded_excess(unit_profiles, sign * losses, direction, tail)
     small = tail >= value
     if not small[-1]:
       return math.inf
