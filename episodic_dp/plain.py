@@ -186,8 +186,12 @@ def with_changes(value: _T, changes: Mapping[str, Any], *, name: str) -> _T:
   """
   values: dict[str, Any] = {}
   inner: dict[str, dict[str, Any]] = {}
+  if not isinstance(changes, Mapping):
+    raise _validate.refusal(
+        f"changes of {name}", changes, "a mapping of fields to values"
+    )
   for path, new in changes.items():
-    field, dot, rest = path.partition(".")
+    field, dot, rest = str(path).partition(".")
     if dot:
       inner.setdefault(field, {})[rest] = new
     else:

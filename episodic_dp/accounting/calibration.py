@@ -94,7 +94,8 @@ def calibrate(
         f"delta={delta:g} is at least the probability that {steps} steps sample"
         f" one unit of level '{level}' at all, so no noise is needed and the"
         " data of sampled units would be published: use a delta much smaller"
-        " than one over the number of units (or allow_no_noise=True)"
+        " than one over the number of units (in Python, allow_no_noise=True"
+        " accepts it)"
     )
   return dataclasses.replace(mechanism, noise_multiplier=1 / found)
 

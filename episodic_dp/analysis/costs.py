@@ -210,6 +210,10 @@ def account_runs(
     PlanError: a file cannot be read or is not a ledger, the runs are not known
       to have the same units, or no delta is given; one sentence.
   """
+  if len(set(paths)) < len(paths):
+    raise plan_lib.PlanError(
+        f"a run is named twice among {', '.join(paths)}: name each once"
+    )
   statements = {path: _read(path) for path in paths}
   combined = ledger_lib.compose(statements, same_levels=same_levels)
   if delta is None:

@@ -115,7 +115,14 @@ def _floats(where: Where, array: np.ndarray) -> np.ndarray:
         f"{where(row)} is {array[row]}, which names nobody or, from 2^{bits}"
         " on, several numbers: leave the row out, or give whole numbers or text"
     )
-  return array.astype(np.float64)
+  found = array.astype(np.float64)
+  if (found != array).any():
+    row = int(np.argmax(found != array))
+    raise errors.PlanError(
+        f"{where(row)} is {array[row]}, which 64 bits cannot hold: give whole"
+        " numbers or text"
+    )
+  return found
 
 
 def _objects(where: Where, items: list[Any]) -> np.ndarray:

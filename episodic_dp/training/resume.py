@@ -49,9 +49,14 @@ _SCHEMA = 3
 _OF_THE_RUN = ("release", "data", "learner", "private_seed")
 # Computed by code: comparable only if nothing else differs.
 _COMPUTED = ("program", "start")
-# Of a lowered program: operations that run code outside of it.
+# Of a lowered program: operations that run code outside of it, but for those of
+# JAX's and XLA's own libraries, whose versions are compared.
 _HOST_CODE = re.compile(
-    r"custom_call @\w*callback|stablehlo\.(send|recv|infeed|outfeed)\b"
+    r"custom_call @\W?(?!(lapack|cublas|cusolver|cu|hipblas|hipsolver|hip)_"
+    r"|(mhlo|chlo|xla)\.|Sharding|SPMD|TopK|ApproxTopK|Eigh|Qr|LuDecomposition"
+    r"|ProductOfElementaryHouseholderReflectors|annotate_device_placement"
+    r"|tpu_custom_call|__(gpu|cudnn|cublas)\$)"
+    r"|stablehlo\.(send|recv|infeed|outfeed)\b"
 )
 # Of the fingerprint: name of a key -> [first, last] of its steps, as JSON.
 _OTHERS = "steps under other keys"
@@ -220,7 +225,10 @@ def begin(
   """
   step = checkpoints.latest() or 0
   if not place.key.exists():
-    begun = (workdir_lib.CONFIG, workdir_lib.CHECKPOINTS, metrics.FILE)
+    begun = (
+        workdir_lib.CONFIG, workdir_lib.CHECKPOINTS, metrics.FILE,
+        workdir_lib.RECORD,
+    )
     if any((place.folder / name).exists() for name in begun):
       raise _lost(place, "is missing")
     secret = secrets.token_bytes(_SECRET_BYTES)
@@ -418,14 +426,15 @@ def program_text(lowered: jax.stages.Lowered) -> str:
   """Return a program as text, which determines its values.
 
   Raises:
-    RunError: it calls a function of Python, which the text does not show.
+    RunError: it calls Python or another library, which the text does not show.
   """
   text = lowered.as_text()
   if _HOST_CODE.search(text):
     raise errors.RunError(
-        "the network or learner calls Python while it computes"
-        " (jax.pure_callback, io_callback or jax.debug), so a resumed run could"
-        " compute something else under the same noise: write it with JAX alone"
+        "the network or learner calls Python or a library while it computes"
+        " (jax.pure_callback, io_callback, jax.debug or jax.ffi), so a resumed"
+        " run could compute something else under the same noise: write it with"
+        " JAX alone"
     )
   return text
 

@@ -58,6 +58,7 @@ def test_several_runs_have_one_epsilon_a_level(call, runs):
     "arguments,part",
     [
         (("--ledger={runs}/a,{runs}/c",), "or of copies of it"),
+        (("--ledger={runs}/a,{runs}/a",), "is named twice"),
         (("--ledger={runs}/nowhere",), "cannot be read"),
         (("--ledger={runs}/a", "--delta=2.0"), "delta=2.0"),
         (("--ledger={runs}/a", "--out={runs}/s"), "--out goes without"),

@@ -314,6 +314,8 @@ E_ACUTE = ("Jos\u00e9", "Jose\u0301")
         (np.asarray([1, 2.0**24], np.float32), r"row 1 of .* 2\^24"),
         ([1, np.float32(1)], "row 1 of 'a' is np.float32.1.0., which is no"),
         (np.asarray([1.0, -np.inf]), "row 1 of 'a' is -inf"),
+        (np.longdouble([2, 1]) / 3 + np.finfo(np.longdouble).eps,
+         "row 0 of 'a' is .*64 bits cannot hold"),
         (np.asarray([1, np.nan]), "row 1 of 'a' is nan"),
         (np.ma.masked_equal([5, 7, 5], 7), "row 1 of 'a' is None"),
         (np.asarray(["2020-01-01"], "M8[ns]"), r"'a' are datetime64\[ns\]"),

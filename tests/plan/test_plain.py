@@ -107,6 +107,8 @@ def test_fields_are_replaced_by_their_paths(changes, changed):
         ({"iner.count": 2}, "x.iner=.*expected one of the fields"),
         ({"inner": Inner(0)}, "x.inner.count=0"),
         ({"flag.on": 1}, "x.flag={'on': 1}: expected true or false"),
+        ({3: 4}, "x.3=4: expected one of the fields"),
+        ([1], "changes of x=.1.: expected a mapping"),
     ],
 )
 def test_a_wrong_change_is_named(changes, match):

@@ -181,6 +181,9 @@ def test_a_key_that_is_gone_or_damaged_is_not_made_anew(run):
         _spec(), run, "is damaged or of another version.*--key_file"
     )
   path.unlink()
+  for name in ("metrics.jsonl", "config.json", "checkpoints"):
+    _check_refused(_spec(), run, "is missing.*--key_file", resume="auto")
+    (run / name).rename(run / f"gone {name}")  # The record is left.
   _check_refused(_spec(), run, "is missing.*--key_file", resume="auto")
 
 
@@ -413,13 +416,20 @@ _HOST_CODE = {
     "debug": lambda x: jax.debug.callback(print, x) or x,
     "print": lambda x: jax.debug.print("{}", x) or x,
     "inner": lambda x: jax.lax.map(_HOST_CODE["pure"], x),
+    "library": lambda x: jax.ffi.ffi_call("own", x)(x),
+    "quoted": lambda x: jax.ffi.ffi_call("my-callback", x)(x),
 }
 
 
 @pytest.mark.parametrize("name", _HOST_CODE)
 def test_code_of_the_host_is_refused(name):
-  with pytest.raises(training.RunError, match="calls Python while it computes"):
+  with pytest.raises(training.RunError, match="calls Python or a lib"):
     resume.program_digest(_HOST_CODE[name], np.ones(3, np.float32))
+
+
+def test_libraries_of_jax_are_known():
+  resume.program_digest(jax.numpy.linalg.svd, np.eye(3, dtype=np.float32))
+  resume.program_digest(lambda x: jax.lax.top_k(x, 2), np.ones(3, np.float32))
 
 
 def test_a_network_that_calls_the_host_is_refused_before_a_key_is_made(
