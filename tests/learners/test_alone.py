@@ -148,7 +148,8 @@ def test_a_support_set_that_is_filled_up_predicts_the_same(
       jax.nn.softmax(jax.jit(made.predict)(params, examples, query))
       for examples in (larger, support)
   )
-  np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
+  # Sums of other lengths round otherwise, and gradient steps enlarge that.
+  np.testing.assert_allclose(found, wanted, rtol=0, atol=5e-5)
 
 
 @pytest.mark.parametrize("own", [0.0, 0.1, 1.0])
