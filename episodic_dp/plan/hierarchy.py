@@ -226,11 +226,13 @@ class Hierarchy:
             " directly above it"
         )
       most = int(np.unique(names[1], return_counts=True)[1].max())
-    in_order = (order == np.arange(order.size)).all()
+    rows = order
+    if (order == np.arange(order.size)).all():
+      rows = None
     return cls(
         levels=levels,
         offsets=tuple(offsets),
-        leaf_rows=None if in_order else order,
+        leaf_rows=rows,
         names=(*names, None),
         units_from_records=units is None,
         copies=most > 1,

@@ -71,7 +71,9 @@ def read(name: str, values: Any, where: Where | None = None) -> np.ndarray:
   if array.dtype.kind in "iu":
     whole = array.astype(np.int64)
     # Values of uint64 above the range are negative now.
-    return whole if (whole == array).all() else array.astype(object)
+    if not (whole == array).all():
+      return array.astype(object)
+    return whole
   if array.dtype.kind not in "OSTU":
     raise errors.PlanError(
         f"{name} are {array.dtype}: give whole numbers or text"
@@ -132,7 +134,9 @@ def _objects(where: Where, items: list[Any]) -> np.ndarray:
     where: position of a label -> its place, for messages.
     items: the labels.
   """
-  kind = kind_of(items[0]) if items else ""
+  kind = ""
+  if items:
+    kind = kind_of(items[0])
   for row, item in enumerate(items):
     own = kind_of(item)
     blank = own in ("text", "bytes") and not item.strip()
@@ -164,11 +168,17 @@ def _objects(where: Where, items: list[Any]) -> np.ndarray:
 
 def _numbers(where: Where, items: list[Any]) -> np.ndarray:
   """Return numbers as int64, or as objects if that would change one."""
-  exact = [i if isinstance(i, float) else int(i) for i in items]
-  floats = [i if isinstance(i, float) else 0.0 for i in exact]
-  _floats(where, np.asarray(floats))
+  exact, floats = list(items), np.zeros(len(items))
+  for row, item in enumerate(items):
+    if isinstance(item, float):
+      floats[row] = item
+    else:
+      exact[row] = int(item)
+  _floats(where, floats)
   try:
     whole = np.asarray(exact, np.int64)
   except OverflowError:
     return np.asarray(exact, object)
-  return whole if whole.tolist() == exact else np.asarray(exact, object)
+  if whole.tolist() != exact:
+    return np.asarray(exact, object)
+  return whole
