@@ -8,7 +8,7 @@ from typing import Any
 from episodic_dp import errors
 
 
-def refusal(name: str, value: Any, expected: str) -> errors.PlanError:
+def refusal(name: str, value: object, expected: str) -> errors.PlanError:
   """Return the error for a value that is not as expected."""
   return errors.PlanError(
       f"{name}={errors.shown(value)}: expected {expected}"

@@ -1,7 +1,6 @@
 """Errors that a user can fix: each message states the fault and the remedy."""
 
 import reprlib
-from typing import Any
 
 _LONGEST = 120
 _SHORT = reprlib.Repr()
@@ -23,7 +22,9 @@ class RunError(ValueError):
   """A work directory, key, checkpoint, model or configuration is unusable."""
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
   """Shorten the text of a value so that it fits into a message."""
   text = _SHORT.repr(value)
-  return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+  if len(text) <= _LONGEST:
+    return text
+  return f"{text[: _LONGEST - 3]}..."

@@ -51,7 +51,9 @@ def check_data_dir(name: str, data_dir: str | os.PathLike[str] | None) -> None:
     ValueError: the data set is generated, or the config names none.
   """
   if data_dir is not None and name in ("", *GENERATED):
-    what = f"data set '{name}' is generated" if name else "it names no data"
+    what = "it names no data"
+    if name:
+      what = f"data set '{name}' is generated"
     raise ValueError(
         f"the config does not read --data_dir={os.fspath(data_dir)}, since"
         f" {what}: leave --data_dir out, or take your own data with"
@@ -100,10 +102,10 @@ def load(
   check_data_dir(name, data_dir)
   module = _module(name)
   where = Where(data_dir=data_dir, cache_dir=cache_dir, download=download)
-  more = {} if surveyed is None else {"surveyed": surveyed}
-  splits: Splits = module.load(
-      _read(module, chosen), where, **more
-  )
+  options, more = _read(module, chosen), {}
+  if surveyed is not None:
+    more["surveyed"] = surveyed
+  splits: Splits = module.load(options, where, **more)
   return splits
 
 
@@ -115,8 +117,9 @@ def _read(module: Any, chosen: Any) -> Any:
 
 def _module(name: str) -> Any:
   _validate.one_of("config.data.name", name, NAMES)
-  module = "own_data.load" if name == "own_data" else name
-  return importlib.import_module(f"episodic_dp.data.{module}")
+  if name == "own_data":
+    name = "own_data.load"
+  return importlib.import_module(f"episodic_dp.data.{name}")
 
 
 __dir__ = __all__.copy

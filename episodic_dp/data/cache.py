@@ -64,7 +64,9 @@ def _map(
     whole = array.offset + array.nbytes == path.stat().st_size
   except Exception:  # A parser of a damaged file may raise anything.
     return None
-  return array if whole and fits(array) else None
+  if not whole or not fits(array):
+    return None
+  return array
 
 
 def published_images(
@@ -178,4 +180,6 @@ def reason(error: Exception, path: str | pathlib.Path) -> str:
   if "allow_pickle" in text:
     # NumPy reports any unknown content so, and advises to trust it.
     text = "it holds something other than plain NumPy arrays"
-  return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+  if len(text) <= _LONGEST:
+    return text
+  return f"{text[: _LONGEST - 3]}..."

@@ -159,7 +159,10 @@ def load_images(where: originals.Where) -> np.ndarray:
 
 
 def _read_files(source: str, paths: Paths) -> list[bytes]:
-  images = _sheets(paths) if source == "sheets" else _binary(paths)
+  read = _binary
+  if source == "sheets":
+    read = _sheets
+  images = read(paths)
   held = [(label, image.tobytes()) for label, image in images]
   held.sort(key=lambda one: (one[0], hashlib.sha256(one[1]).digest()))
   return [image for _, image in held]

@@ -289,9 +289,10 @@ def as_examples(dataset: ArrayDataset) -> ArrayDataset:
     classes = hierarchy.num_units(hierarchy.depth - 2)
     held = np.broadcast_to(hierarchy.child_counts(hierarchy.depth - 1), classes)
     ordered = np.repeat(np.arange(classes, dtype=np.int32), held)
-    labels = np.empty_like(ordered)
-    leaves = hierarchy.leaf_rows
-    labels[slice(None) if leaves is None else leaves] = ordered
+    labels = ordered
+    if hierarchy.leaf_rows is not None:
+      labels = np.empty_like(ordered)
+      labels[hierarchy.leaf_rows] = ordered
   return dataclasses.replace(
       dataset, hierarchy=flattened(hierarchy), labels=labels
   )

@@ -123,10 +123,11 @@ def divide(*, way: int, per_digit: int) -> dict[str, tuple[Writer, ...]]:
     part of `dataset.PARTS` -> writers, disjoint.
   """
   everyone = writers()
-  able = [
-      w for w in everyone
-      if w.file == "t10k" and sum(c >= per_digit for c in w.counts) >= way
-  ]
+  able = []
+  for writer in everyone:
+    digits = [count for count in writer.counts if count >= per_digit]
+    if writer.file == "t10k" and len(digits) >= way:
+      able.append(writer)
   chosen = (
       [w for w in everyone if w.file == "train"],
       [w for w in able if w.number % 3 == 0],
@@ -156,7 +157,9 @@ def load(options: Options, where: originals.Where) -> dataset.Splits:
   images, (owners, digits) = load_images(where), _units_of_images().T
   parts = {}
   for part, who in chosen.items():
-    least = 0 if part == "train" else options.per_digit
+    least = options.per_digit
+    if part == "train":
+      least = 0
     units = [
         (w.number, digit)
         for w in who

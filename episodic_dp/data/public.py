@@ -40,4 +40,6 @@ def examples(
   else:
     return None
   values = found.astype(np.float32)
-  return values / np.float32(255) if found.dtype == np.uint8 else values
+  if found.dtype == np.uint8:
+    return values / np.float32(255)
+  return values

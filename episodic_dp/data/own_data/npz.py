@@ -260,7 +260,9 @@ def _units(
       )
     parts = _labels(path, _UNITS_SPLIT, held[_UNITS_SPLIT], rows)
   for row in table:
-    named = row.index("") if "" in row else depth
+    named = depth
+    if "" in row:
+      named = row.index("")
     if not named or any(row[named:]):
       raise ValueError(
           f"array '{_UNITS}' of {path} has the row {shown(row)}: only labels at"

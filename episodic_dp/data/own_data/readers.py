@@ -118,7 +118,9 @@ def picture_of(picture: Image.Image, name: str) -> Example:
         " scale: save it as a grey picture of 8 or 16 bits, or as .npy to keep"
         " its numbers"
     )
-  mode = "L" if picture.mode in ("L", "LA", "La", "1") else "RGB"
+  mode = "RGB"
+  if picture.mode in ("L", "LA", "La", "1"):
+    mode = "L"
   if picture.has_transparency_data:
     over = picture.convert("RGBA")
     under = Image.new("RGBA", over.size, "white")
@@ -139,8 +141,9 @@ def read_npy(path: pathlib.Path) -> Example:
     values = np.array(np.load(path, mmap_mode="r", allow_pickle=False))
   except Exception as e:  # Parsers of damaged files may raise anything.
     raise unreadable(path, "an .npy", e) from e
-  make = image_of if values.dtype == np.uint8 else features_of
-  return make(values, str(path))
+  if values.dtype == np.uint8:
+    return image_of(values, str(path))
+  return features_of(values, str(path))
 
 
 def read_dicom(path: pathlib.Path) -> Example:
@@ -217,7 +220,9 @@ def _scaled(pixels: Any, head: Any) -> np.ndarray:
         f"its colours are {kind}, or in a table: save it as grey or RGB"
     )
   # The least and largest stored value after rescaling, from the header only.
-  least = -(2 ** (bits - 1)) if head.PixelRepresentation else 0
+  least = 0
+  if head.PixelRepresentation:
+    least = -(2 ** (bits - 1))
   ends = np.asarray([least, least + 2**bits - 1])
   low, high = pixels.apply_modality_lut(ends, head).astype(float)
   values = pixels.apply_modality_lut(values, head)
@@ -226,7 +231,9 @@ def _scaled(pixels: Any, head: Any) -> np.ndarray:
   else:
     low, high = min(low, high), max(low, high)
   values = (values - low) / (high - low)
-  return 1 - values if kind == "MONOCHROME1" else values
+  if kind == "MONOCHROME1":
+    return 1 - values
+  return values
 
 
 def image_of(values: np.ndarray, name: str) -> Example:

@@ -151,7 +151,9 @@ def folder_listing(
     )
 
   def key_of(path: tuple[str, ...]) -> listing_lib.Key:
-    return (path[1:], path[0]) if parts & set(top) else (path, None)
+    if parts & set(top):
+      return path[1:], path[0]
+    return path, None
 
   units = {key_of(path) for path in found.leaves if key_of(path)[0]}
   keys = [key_of(path) for path in found.owners]
@@ -196,7 +198,9 @@ def _folder_levels(
         " empty folders"
     )
   default = _DEFAULT_LEVELS.get(depth, ())
-  names = default if levels is None else tuple(levels)
+  names = default
+  if levels is not None:
+    names = tuple(levels)
   if len(names) != depth + 1:
     example = "/".join(default or ("...", "image"))
     raise ValueError(
