@@ -200,20 +200,17 @@ def load(config: Config, data_dir: str | os.PathLike | None) -> Rows:
         ' "client": "COLUMN" and "clients": [...]'
     )
   public = dataclasses.replace(schema, client=None, clients=())
-  others = [
-      tables.read(path, public)
-      if (path := folder / f"{part}.csv").exists()
-      else tables.Table(
-          inputs=np.zeros((0, schema.features), np.float32),
-          labels=np.zeros(0, np.int32),
-          members={},
-      )
-      for part in ("validation", "test")
-  ]
-  return Rows(
-      schema=schema, train=train, members=train.members,
-      validation=others[0], test=others[1],
+  empty = tables.Table(
+      inputs=np.zeros((0, schema.features), np.float32),
+      labels=np.zeros(0, np.int32),
+      members={},
   )
+  others = {"validation": empty, "test": empty}
+  for part in others:
+    path = folder / f"{part}.csv"
+    if path.exists():
+      others[part] = tables.read(path, public)
+  return Rows(schema=schema, train=train, members=train.members, **others)
 
 
 def build(config: Config, rows: Rows) -> pvi.Spec:

@@ -47,8 +47,11 @@ def fields(kind: Any, path: str = "") -> Iterator[tuple[str, str, str, str]]:
   meanings = dict(_MEANING.findall(described))
   defaults = plain.defaults(kind)
   for field in plain.fields(kind):
-    name = f"{path}.{field.name}" if path else field.name
-    default = repr(defaults[field.name]) if field.name in defaults else ""
+    name, default = field.name, ""
+    if path:
+      name = f"{path}.{name}"
+    if field.name in defaults:
+      default = repr(defaults[field.name])
     inside = _dataclass_in(hints[field.name])
     if inside is not None:
       yield from fields(inside, name)
@@ -66,7 +69,9 @@ def lines(kind: Any, width: int = 80) -> list[str]:
   """
   result = []
   for path, words, default, meaning in fields(kind):
-    stated = f"default {default}" if default else "required"
+    stated = "required"
+    if default:
+      stated = f"default {default}"
     for text, indent in (
         (f"{path} ({words}; {stated})", "  "), (meaning, " " * 6)
     ):
@@ -97,4 +102,6 @@ def _type(hint: Any) -> str:
     return _type(arguments[0])
   if origin in (typing.Union, types.UnionType):
     return " or ".join(map(_type, arguments))
-  return f"list of: {_type(arguments[0])}" if origin is tuple else "mapping"
+  if origin is tuple:
+    return f"list of: {_type(arguments[0])}"
+  return "mapping"

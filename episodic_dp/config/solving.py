@@ -58,8 +58,9 @@ class Calibration:
     step = ""
     if self.solve == "tasks":
       step = f" of {self.per_step:g} {self.drawn}"
-    replaced = report.is_replaced(self.neighbours)
-    relation = f", {self.neighbours}" if replaced else ""
+    relation = ""
+    if report.is_replaced(self.neighbours):
+      relation = f", {self.neighbours}"
     return (
         f"noise_multiplier {self.noise_multiplier:g} spends epsilon"
         f" {report.rounded_up(self.epsilon)} of {self.target_epsilon:g} for a"
@@ -192,8 +193,9 @@ def spend(
     ).epsilon
     # The noise is found to within a hundredth of epsilon.
     reached = report.rounded_up(1.01 * spent)
-    useful = spent < _MOST_USEFUL
-    advice = f": give --epsilon={reached}," if useful else ", which is much:"
+    advice = ", which is much:"
+    if spent < _MOST_USEFUL:
+      advice = f": give --epsilon={reached},"
     text = (
         f"epsilon {epsilon:g} needs noise_multiplier"
         f" {found.noise_multiplier:g}, more than a tenth of the"

@@ -47,10 +47,11 @@ def load(source: str, fields: Mapping[str, str] | None = None) -> Run:
     RunError: there is no such file, or it cannot be imported.
     PlanError: an argument or a field is unknown or wrong.
   """
-  changes = {
-      f"plan.{name}" if name.startswith("episode") else name: text
-      for name, text in (fields or {}).items()
-  }
+  changes = {}
+  for name, text in (fields or {}).items():
+    if name.startswith("episode"):
+      name = f"plan.{name}"
+    changes[name] = text
   return with_fields(Run.parse(made(source)), changes)
 
 
@@ -76,7 +77,9 @@ def made(source: str, names: Sequence[str] = NAMES) -> Any:
   """
   name, _, text = source.partition(":")
   if name in names:
-    package = f"{__name__}.pvi" if name in PVI_NAMES else __name__
+    package = __name__
+    if name in PVI_NAMES:
+      package = f"{__name__}.pvi"
     make = getattr(importlib.import_module(f"{package}.{name}"), name)
   elif files.path_of(name).is_file():
     make = _imported(name).get_config
@@ -86,7 +89,9 @@ def made(source: str, names: Sequence[str] = NAMES) -> Any:
     )
   kinds = [p.kind for p in inspect.signature(make).parameters.values()]
   if any(kind is not inspect.Parameter.KEYWORD_ONLY for kind in kinds):
-    return make(text) if text else make()
+    if text:
+      return make(text)
+    return make()
   return make(**arguments(make, text))
 
 
@@ -127,9 +132,11 @@ def _of_kind(kind: Any, text: str) -> Any:
   return _literal(text)
 
 
-def _shown(default: Any) -> str:
+def _shown(default: object) -> str:
   """Write a default as an argument would be."""
-  return "/".join(default) if isinstance(default, tuple) else str(default)
+  if isinstance(default, tuple):
+    return "/".join(default)
+  return str(default)
 
 
 def _literal(text: str) -> Any:
