@@ -49,7 +49,9 @@ def row(
 def scaled(how: folder.Preprocessing, stacked: np.ndarray) -> np.ndarray:
   """Scale rows [n, ...] to float32, as in a training task."""
   values = stacked.astype(np.float32)
-  return values / np.float32(255) if how.dtype == "uint8" else values
+  if how.dtype == "uint8":
+    return values / np.float32(255)
+  return values
 
 
 def of_arrays(

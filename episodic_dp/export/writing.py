@@ -118,7 +118,7 @@ def write(
 
 
 def _chosen(
-    workdir: Any, checkpoint: str
+    workdir: str | os.PathLike, checkpoint: str
 ) -> tuple[training.checkpoint.Checkpoints, tuple[int, ...]]:
   """Return the checkpoints of a run, and the steps of the exported ones."""
   checkpoints, last = training.checkpoint.latest(workdir)
@@ -130,7 +130,9 @@ def _chosen(
         f"no checkpoint in {checkpoints.folder} was measured on validation"
         " tasks, so none is the best: use --checkpoint=last"
     )
-  return checkpoints, best[:1] if checkpoint == "best" else best
+  if checkpoint == "best":
+    best = best[:1]
+  return checkpoints, best
 
 
 def _check_steps(
@@ -161,15 +163,19 @@ def _check_steps(
 
 
 def _scores(
-    workdir: Any, checkpoint: str, steps: tuple[int, ...]
+    workdir: str | os.PathLike, checkpoint: str, steps: tuple[int, ...]
 ) -> card_lib.Scores | None:
   """Return the result of `episodic-dp evaluate` for these checkpoints."""
   path = workdir_lib.folder_of(workdir) / reporting.EVALUATION
   if not path.exists():
     return None
-  name = "ensemble" if checkpoint == "ensemble" else "single"
+  name = "single"
+  if checkpoint == "ensemble":
+    name = "ensemble"
   found = json.loads(path.read_text(encoding="utf-8")).get(name, {})
-  return found["accuracy"] if found.get("steps") == [*steps] else None
+  if found.get("steps") != [*steps]:
+    return None
+  return found["accuracy"]
 
 
 def _described(
@@ -181,7 +187,9 @@ def _described(
   """Describe a run with the chosen checkpoints."""
   model = config.model
   supervised = config.learner.name == options_lib.SUPERVISED
-  weights = tuple(f"weights_{i}.safetensors" for i in range(len(steps)))
+  weights: tuple[str, ...] = ("weights.safetensors",)
+  if len(steps) > 1:
+    weights = tuple(f"weights_{i}.safetensors" for i in range(len(steps)))
   # Training may change only a part of the start, and adds the rest.
   partly = model.start is not None and model.trained != "all"
   return folder_lib.Description(
@@ -199,7 +207,7 @@ def _described(
       shot=config.evaluation.shot,
       checkpoint=checkpoint,
       steps=steps,
-      weights=weights if len(steps) > 1 else ("weights.safetensors",),
+      weights=weights,
       start=folder_lib.START if partly else None,
       moments=moments,
   )

@@ -43,10 +43,11 @@ class Checkpoints:
 
   def steps(self) -> tuple[int, ...]:
     """Return the steps that have a checkpoint, in order."""
-    paths = self.folder.iterdir() if self.folder.exists() else ()
+    if not self.folder.exists():
+      return ()
     return tuple(sorted(
         int(path.stem)
-        for path in paths
+        for path in self.folder.iterdir()
         if path.suffix == ".npz" and path.stem.isdigit()
     ))
 
@@ -134,7 +135,9 @@ class Checkpoints:
     Raises:
       RunError: the checkpoint is damaged or of another model.
     """
-    like = {"params": params} | ({} if rest is None else {"rest": rest})
+    like = {"params": params}
+    if rest is not None:
+      like["rest"] = rest
     named = _named(like)
     with self._open(step) as saved:
       found = {name: _like(saved[name], x) for name, x in named.items()}

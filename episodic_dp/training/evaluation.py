@@ -24,6 +24,7 @@ from episodic_dp import learners
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
 from episodic_dp.data import dataset as dataset_lib
+from episodic_dp.models import model as model_lib
 from episodic_dp.plan import validation
 from episodic_dp.private import sharding
 
@@ -102,12 +103,16 @@ class Tasks:
   @property
   def chance(self) -> float | None:
     """Return the accuracy of a blind guess; None in regression."""
-    return None if self.targets else 1 / self.episode.way
+    if self.targets:
+      return None
+    return 1 / self.episode.way
 
   @property
   def score(self) -> type[Score]:
     """Return the type of score for these tasks."""
-    return SquaredError if self.targets else Accuracy
+    if self.targets:
+      return SquaredError
+    return Accuracy
 
 
 def sample_tasks(
@@ -210,7 +215,7 @@ class Evaluator:
     self._moments = backends.jit(learner.public_moments)
 
   def outputs(
-      self, params: Any, tasks: Tasks, *, together: bool = False
+      self, params: model_lib.Params, tasks: Tasks, *, together: bool = False
   ) -> tuple[np.ndarray, np.ndarray]:
     """Return the model's outputs for the queries, and the correct labels.
 
@@ -244,7 +249,11 @@ class Evaluator:
     return np.concatenate(outputs), np.concatenate(labels)
 
   def score(
-      self, members: Sequence[Any], tasks: Tasks, *, together: bool = False
+      self,
+      members: Sequence[model_lib.Params],
+      tasks: Tasks,
+      *,
+      together: bool = False,
   ) -> Score:
     """Score the mean of the members' outputs on the tasks.
 
@@ -282,7 +291,9 @@ def interval(per_task: np.ndarray, kind: type[Score] = Accuracy) -> Score:
   n = per_task.size
   mean = float(per_task.mean())
   # One task has no spread: the interval of a squared error is unbounded.
-  spread = float(per_task.std(ddof=1)) if n > 1 else math.inf
+  spread = math.inf
+  if n > 1:
+    spread = float(per_task.std(ddof=1))
   half = _Z * spread / math.sqrt(n)
   low, high = mean - half, mean + half
   if kind is Accuracy:

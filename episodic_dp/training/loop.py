@@ -18,6 +18,7 @@ import time
 from typing import Any, Protocol, TypeAlias
 
 from absl import logging
+from etils import epath
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -35,8 +36,10 @@ from episodic_dp.training import resume as resume_lib
 from episodic_dp.training import settings
 from episodic_dp.training import stopping
 from episodic_dp.training import workdir as workdir_lib
+from episodic_dp.training.checkpoint import Arrays
 
 # Receives the public line of a step.
+State: TypeAlias = Any  # The state of a program, which alone reads its parts.
 Callback: TypeAlias = Callable[[Mapping[str, Any]], None]
 # Values to write, their quality (see `Program.validate`) and the score as text.
 Validated: TypeAlias = tuple[dict[str, Any], float | None, str]
@@ -68,16 +71,18 @@ class Program(Protocol):
   def privacy_unit(self) -> str | None:
     """Return the level whose epsilon is shown; None without any guarantee."""
 
-  def init(self) -> Any:
+  def init(self) -> State:
     """Return the state before the first step, with an arbitrary key."""
 
-  def parts(self, state: Any) -> dict[str, str]:
+  def parts(self, state: State) -> dict[str, str]:
     """Return the parts that determine the steps; see `resume.fingerprint`."""
 
-  def saved(self, state: Any) -> tuple[Any, Any]:
+  def saved(self, state: State) -> tuple[Arrays, Arrays]:
     """Return (released model, all other state but keys): trees of arrays."""
 
-  def restored(self, state: Any, params: Any, rest: Any, key: Any) -> Any:
+  def restored(
+      self, state: State, params: Arrays, rest: Arrays, key: jax.Array
+  ) -> State:
     """Return the state with the trees of `saved` and a key."""
 
   def charge(self, ranges: Sequence[range], done: int) -> None:
@@ -91,10 +96,10 @@ class Program(Protocol):
         before a kill; they are repeated at no cost, and count in a statement.
     """
 
-  def compile(self, state: Any) -> None:
+  def compile(self, state: State) -> None:
     """Compile the step, without taking it."""
 
-  def step(self, state: Any) -> tuple[Any, dict[str, Any]]:
+  def step(self, state: State) -> tuple[Any, dict[str, Any]]:
     """Take a step and charge it; return the state and the values to write."""
 
   def spent(self) -> dict[str, float]:
@@ -103,17 +108,19 @@ class Program(Protocol):
   def ledger(self) -> dict[str, Any]:
     """Return all charges as plain data."""
 
-  def validate(self, state: Any) -> Validated:
+  def validate(self, state: State) -> Validated:
     """Return values to write, their quality and text; none without tasks.
 
     Higher quality is better; it is NaN or infinite for a model that failed.
     """
 
-  def write(self, folder: Any, lineage: Sequence[str], *, ended: bool) -> None:
+  def write(
+      self, folder: epath.Path, lineage: Sequence[str], *, ended: bool
+  ) -> None:
     """Write statements: of the whole run, or at its end of the steps done."""
 
   def result(
-      self, state: Any, done: int, stopped: str, seconds: float
+      self, state: State, done: int, stopped: str, seconds: float
   ) -> Any:
     """Return the result of the run."""
 
@@ -199,7 +206,7 @@ def _gathered(digest: str) -> list[str]:
 
 def _begin(
     program: Program,
-    state: Any,
+    state: State,
     found: dict[str, str],
     place: workdir_lib.WorkDirectory,
     mode: str,
@@ -242,7 +249,7 @@ def _begin(
 
 def _take_steps(
     program: Program,
-    state: Any,
+    state: State,
     done: int,
     writer: "_Writer | None",
     deadline: float | None,
@@ -310,7 +317,7 @@ class _Writer:
       ]
     self._bar = _ProgressBar(program, done)
 
-  def start(self, state: Any) -> None:
+  def start(self, state: State) -> None:
     """Write the line of step 0: the score of the initial parameters."""
     written = metrics.read(self._place.folder / metrics.FILE)
     if written or self._bar.done:
@@ -329,7 +336,7 @@ class _Writer:
       self._key = self._key.raised(ahead)
 
   def record(
-      self, done: int, state: Any, values: Mapping[str, Any], seconds: float
+      self, done: int, state: State, values: Mapping[str, Any], seconds: float
   ) -> dict[str, Any]:
     """Write the lines of a step, its validation and its checkpoint."""
     program = self._program
@@ -355,7 +362,7 @@ class _Writer:
     self._bar.show(done, public["epsilon"], score)
     return public
 
-  def finish(self, done: int, state: Any) -> None:
+  def finish(self, done: int, state: State) -> None:
     """Write the last checkpoint, the statements and the pictures."""
     self._bar.close()
     self._place.check()
@@ -378,7 +385,7 @@ class _Writer:
     for log in self._logs:
       log.add(line)
 
-  def _save(self, done: int, state: Any, quality: float | None) -> None:
+  def _save(self, done: int, state: State, quality: float | None) -> None:
     for log in self._logs:
       log.flush()
     self._checkpoints.save(
@@ -412,11 +419,9 @@ class _ProgressBar:
   def show(self, step: int, epsilon: float, score: str) -> None:
     """Count a step, and show epsilon and a new score."""
     unit = self._program.privacy_unit
-    text = (
-        "no guarantee"
-        if math.isinf(epsilon)
-        else f"epsilon≤{report.rounded_up(epsilon)} of one {unit}"
-    )
+    text = "no guarantee"
+    if not math.isinf(epsilon):
+      text = f"epsilon≤{report.rounded_up(epsilon)} of one {unit}"
     if score:
       text += f", {score}"
     self._bar.set_description_str("", refresh=False)

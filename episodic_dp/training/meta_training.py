@@ -1,12 +1,14 @@
 """Meta-training, or training on single examples, as a program of the loop."""
 
 from collections.abc import Mapping, Sequence
+import dataclasses
 import functools
 import math
 import os
 from typing import Any
 
 from absl import logging
+from etils import epath
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,6 +26,7 @@ from episodic_dp.training import metrics
 from episodic_dp.training import reporting
 from episodic_dp.training import resume
 from episodic_dp.training import spec as spec_lib
+from episodic_dp.training.checkpoint import Arrays
 
 _CURVE_POINTS = 20
 
@@ -108,7 +111,8 @@ class Spending:
     Args:
       done: number of steps done; None for the present one.
     """
-    done = self.done if done is None else done
+    if done is None:
+      done = self.done
     return self.ledger(max(done, self._released))
 
   def epsilon(self, level: str | None, done: int) -> float:
@@ -128,7 +132,9 @@ class Spending:
   def stated(self) -> Mapping[str, accounting.Guarantee]:
     """Return level -> guarantee of the steps done; of the whole run before."""
     ledger = self.charged()
-    return self._guarantees(ledger) if ledger.steps else self.whole
+    if not ledger.steps:
+      return self.whole
+    return self._guarantees(ledger)
 
   def _pass_start(self, step: int) -> int:
     """Return the first step of the pass that contains a step."""
@@ -206,11 +212,13 @@ class MetaTraining:
     if spec.release.plan.episode is None:
       labels = like((len(images),), np.int32)
     described = plan_lib.to_dict(spec.release)
-    mesh = spec.compute.device_mesh()
+    mesh, devices = spec.compute.device_mesh(), 1
+    if mesh is not None:
+      devices = mesh.size
     return {
         # Other numbers of devices or microbatches round sums differently.
         "compute": (
-            f"{1 if mesh is None else mesh.size} devices, microbatch_size"
+            f"{devices} devices, microbatch_size"
             f" {spec.compute.microbatch_size}, resident {spec.train.resident}"
         ),
         "release": resume.json_digest(described),
@@ -231,7 +239,7 @@ class MetaTraining:
         ),
     }
 
-  def saved(self, state: private.State) -> tuple[Any, Any]:
+  def saved(self, state: private.State) -> tuple[Arrays, Arrays]:
     """See `loop.Program`; everything but the key."""
     rest = {
         "opt_state": state.opt_state,
@@ -247,7 +255,7 @@ class MetaTraining:
     return params, rest
 
   def restored(
-      self, state: private.State, params: Any, rest: Any, key: jax.Array
+      self, state: private.State, params: Arrays, rest: Arrays, key: jax.Array
   ) -> private.State:
     """See `loop.Program`."""
     rest = dict(rest)
@@ -294,10 +302,14 @@ class MetaTraining:
     words = f"{reporting.words(score.name)} {score}"
     return numbers, score.sign * score.mean, words
 
-  def write(self, folder: Any, lineage: Sequence[str], *, ended: bool) -> None:
+  def write(
+      self, folder: epath.Path, lineage: Sequence[str], *, ended: bool
+  ) -> None:
     """See `loop.Program`; pictures too, at the end."""
     spec, spending = self.spec, self._paid
-    ledger = spending.charged(None if ended else spec.steps)
+    ledger = spending.charged()
+    if not ended:
+      ledger = spending.charged(spec.steps)
     if ledger.steps:
       statement = accounting.run_statement(
           ledger,
@@ -320,22 +332,30 @@ class MetaTraining:
       seconds: float,
   ) -> reporting.Result:
     """See `loop.Program`."""
-    spec = self.spec
-    stated = {} if self._spending is None else self._spending.stated()
-    missing = () if self._spending is None else spec.release.levels
-    level = None if self._spending is None else self._spending.level
-    tree = spec.release.hierarchy
-    return reporting.Result(
+    spec, spending = self.spec, self._spending
+    found = reporting.Result(
         steps=done,
         planned=spec.steps,
         stopped=stopped,
-        guarantees=stated,
+        guarantees={},
         seconds=seconds,
-        score=self._scores[-1] if self._scores else None,
-        untrained=self._scores[0] if self._scores else None,
-        unproved=tuple(k for k in missing if k not in stated),
+    )
+    if self._scores:
+      found = dataclasses.replace(
+          found, untrained=self._scores[0], score=self._scores[-1]
+      )
+    if spending is None:
+      return found
+    stated, level = spending.stated(), spending.level
+    tree, units = spec.release.hierarchy, None
+    if level:
+      units = tree.num_units(tree.level_index(level))
+    return dataclasses.replace(
+        found,
+        guarantees=stated,
+        unproved=tuple(k for k in spec.release.levels if k not in stated),
         privacy_unit=level,
-        units=tree.num_units(tree.level_index(level)) if level else None,
+        units=units,
     )
 
   @property
@@ -348,7 +368,7 @@ class MetaTraining:
     assert self._spending is not None  # In the process that writes.
     return self._spending
 
-  def _draw(self, folder: Any) -> None:
+  def _draw(self, folder: epath.Path) -> None:
     """Plot the learning curve and epsilon over the steps."""
     spec, spending, tasks = self.spec, self._paid, self.spec.validation
     if tasks is not None:

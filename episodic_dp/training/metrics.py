@@ -10,9 +10,11 @@ from collections.abc import Iterable, Mapping
 import contextlib
 import json
 import math
+import os
 import struct
 from typing import Any
 
+from etils import epath
 from tensorboardX import record_writer
 from tensorboardX.proto import event_pb2
 from tensorboardX.proto import summary_pb2
@@ -34,7 +36,13 @@ class Appended:
     private: whether only the owner may read it.
   """
 
-  def __init__(self, path: Any, content: bytes = b"", *, private: bool = False):
+  def __init__(
+      self,
+      path: str | os.PathLike,
+      content: bytes = b"",
+      *,
+      private: bool = False,
+  ):
     files.write_bytes(path, content, private=private)
     self._path, self._content = path, content
     self._file = None
@@ -68,7 +76,9 @@ class Lines(Appended):
   `Lines(path, keep=step)` drops both before the resumed run appends.
   """
 
-  def __init__(self, path: Any, *, keep: int, private: bool = False):
+  def __init__(
+      self, path: str | os.PathLike, *, keep: int, private: bool = False
+  ):
     kept = [line for line in read(path) if line["step"] <= keep]
     content = "".join(map(_dump, kept)).encode()
     super().__init__(path, content, private=private)
@@ -86,7 +96,7 @@ class Board(Appended):
     done: the steps done; later steps of earlier files are hidden.
   """
 
-  def __init__(self, folder: Any, *, done: int):
+  def __init__(self, folder: epath.Path, *, done: int):
     super().__init__(folder / f"events.out.tfevents.{done:010d}.episodic_dp")
     self._write(event_pb2.Event(wall_time=done, file_version="brain.Event:2"))
     start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
@@ -117,13 +127,13 @@ class Board(Appended):
     )
 
 
-def read(path: Any) -> list[dict[str, Any]]:
+def read(path: str | os.PathLike) -> list[dict[str, Any]]:
   """Return the lines in order, without incomplete or damaged ones."""
-  path = workdir_lib.folder_of(path)
-  if not path.exists():
+  file = workdir_lib.folder_of(path)
+  if not file.exists():
     return []
   lines = []
-  for text in path.read_bytes().split(b"\n"):
+  for text in file.read_bytes().split(b"\n"):
     # Some lines are empty, damaged, or cut short by a kill.
     with contextlib.suppress(ValueError, RecursionError):
       value = json.loads(text)
@@ -151,8 +161,8 @@ def validated(
 
 def _dump(values: Mapping[str, Any]) -> str:
   # JSON has no infinity and no NaN: they are written as strings.
-  clean = {
-      k: str(v) if isinstance(v, float) and not math.isfinite(v) else v
-      for k, v in values.items()
-  }
+  clean = dict(values)
+  for name, value in values.items():
+    if isinstance(value, float) and not math.isfinite(value):
+      clean[name] = str(value)
   return json.dumps(clean, allow_nan=False) + "\n"

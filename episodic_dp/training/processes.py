@@ -32,7 +32,7 @@ def first() -> bool:
   return not several() or jax.process_index() == 0
 
 
-def gathered(value: Any) -> np.ndarray:
+def gathered(value: jax.typing.ArrayLike) -> np.ndarray:
   """Return the arrays [...] of all processes, [processes, ...]; waits for them.
 
   Args:

@@ -125,11 +125,11 @@ def result_entry(
   return plain.to_plain({
       "steps": result.steps,
       kind: {
-          name: dataclasses.asdict(value["score"])
+          name: value["score"]
           for name, value in measured.items()
       },
       **{
-          f"{kind}_transductive": {name: dataclasses.asdict(value["together"])}
+          f"{kind}_transductive": {name: value["together"]}
           for name, value in measured.items()
           if "together" in value
       },
@@ -159,7 +159,9 @@ def guarantee_lines(
   width = max(map(len, (*guarantees, *unproved)), default=0)
   for level, g in guarantees.items():
     if math.isinf(g.epsilon):
-      why = " (no noise)" if report.NO_NOISE in g.assumptions else ""
+      why = ""
+      if report.NO_NOISE in g.assumptions:
+        why = " (no noise)"
       lines.append(f"  {level:<{width}}  no formal guarantee{why}")
     else:
       lines.append(
@@ -173,8 +175,10 @@ def guarantee_lines(
   # Each only once, however many levels share it.
   for caveat in dict.fromkeys(g.caveat for g in guarantees.values()):
     levels = [k for k, g in guarantees.items() if g.caveat == caveat]
-    of = "" if len(levels) == len(guarantees) else f"{', '.join(levels)}: "
-    lines += [f"  {of}{caveat}"] if caveat else []
+    if caveat and len(levels) == len(guarantees):
+      lines.append(f"  {caveat}")
+    elif caveat:
+      lines.append(f"  {', '.join(levels)}: {caveat}")
   return lines or ["  no level has a guarantee"]
 
 
@@ -236,17 +240,12 @@ def learning_curve(
     tasks: the validation tasks.
   """
   way, shot = tasks.episode.way, tasks.episode.shot
-  title = (
-      f"Squared error after adapting to {shot} points"
-      if tasks.targets
-      else f"{way}-way {shot}-shot accuracy"
-  )
-  scale = 1 if tasks.targets else 100
+  title, scale = f"{way}-way {shot}-shot accuracy", 100
+  if tasks.targets:
+    title, scale = f"Squared error after adapting to {shot} points", 1
   steps = [one["step"] for one in found]
-  mean, low, high = (
-      scale * np.asarray([one[name] for one in found])
-      for name in ("mean", "low", "high")
-  )
+  scores = [(one["mean"], one["low"], one["high"]) for one in found]
+  mean, low, high = scale * np.reshape(scores, (-1, 3)).T
   figure = plotting.figure(4.6)
   axes = figure.subplots()
   axes.set_title(

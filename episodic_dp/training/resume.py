@@ -17,7 +17,7 @@ knows the secret can subtract the noise, so only its owner may read it. JAX's
 key is derived from the secret and all fingerprints so far.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import hashlib
 import hmac
@@ -167,7 +167,7 @@ class RunKey:
       history[0][1] = {k: first[k] for k in names}
     return history
 
-  def _keyed(self, purpose: str, value: Any) -> bytes:
+  def _keyed(self, purpose: str, value: object) -> bytes:
     """Return a keyed hash, unrelated for every purpose and value."""
     text = json.dumps([f"episodic_dp {purpose}", value], sort_keys=True)
     return hmac.digest(self.secret, text.encode(), "sha256")
@@ -259,10 +259,13 @@ def begin(
     other = ["learner, optimizer or first parameters, as they compute"]
   differ = _differences(names, before, found)
   if other:
+    detail = ""
+    if differ:
+      detail = f" ({differ})"
     raise errors.RunError(
         f"{place.folder} holds a run with another"
-        f" {' and another '.join(other)}{f' ({differ})' if differ else ''}:"
-        " choose a new folder, or resume it unchanged"
+        f" {' and another '.join(other)}{detail}: choose a new folder, or"
+        " resume it unchanged"
     )
   if mode not in ("fork", "auto"):
     ahead = last.last - step
@@ -404,19 +407,20 @@ def _differences(
   ]
   if _OTHERS in differ:
     named.append("a key file that is older than the steps of another key")
-  more = len(shown) - min(len(shown), _FEW)
-  return " and ".join(named) + (f" and {more} more changes" if more else "")
+  if len(shown) > _FEW:
+    named.append(f"{len(shown) - _FEW} more changes")
+  return " and ".join(named)
 
 
 digest = checkpoint_lib.digest  # Digest of arrays.
 
 
-def json_digest(value: Any) -> str:
+def json_digest(value: object) -> str:
   """Return SHA-256 of plain data, whatever the order of its fields."""
   return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def program_digest(function: Any, *arguments: Any) -> str:
+def program_digest(function: Callable[..., Any], *arguments: Any) -> str:
   """Return SHA-256 of a function of arrays; see `program_text`."""
   text = program_text(jax.jit(function).lower(*arguments))
   return hashlib.sha256(text.encode()).hexdigest()
@@ -439,7 +443,7 @@ def program_text(lowered: jax.stages.Lowered) -> str:
   return text
 
 
-def shapes(tree: Any) -> list[list[str]]:
+def shapes(tree: checkpoint_lib.Arrays) -> list[list[str]]:
   """Return name, shape and dtype of each array of a tree."""
   leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
   return [

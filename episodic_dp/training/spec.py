@@ -92,15 +92,15 @@ def make_mesh(devices: int | None = None) -> jax.sharding.Mesh:
   """
   if devices is None:
     backends.warn_of_idle_cores()
-  else:
-    backends.ask_for_cores()
+    return sharding.make_mesh(jax.devices())
+  backends.ask_for_cores()
   there = jax.devices()
-  count = len(there) if devices is None else devices
-  # A process without a device could not take part.
-  least = 1 if jax.process_count() == 1 else len(there)
-  if not least <= count <= len(there):
+  least = 1
+  if jax.process_count() > 1:
+    least = len(there)  # A process without a device could not take part.
+  if not least <= devices <= len(there):
     raise errors.RunError(
         f"devices={devices}: expected {least} to {len(there)}, or None for all"
         f" that JAX sees; in a command, --config.compute.devices={len(there)}"
     )
-  return sharding.make_mesh(there[:count])
+  return sharding.make_mesh(there[:devices])

@@ -62,8 +62,10 @@ def deadline(time_limit: str, began: float) -> float:
     RunError: the text has another form.
   """
   found = _PARTS.fullmatch(time_limit)
-  hours, minutes, seconds = map(int, found.groups(0) if found else (0, 0, 0))
-  total = 3600.0 * hours + 60.0 * minutes + seconds
+  total = 0.0
+  if found:
+    hours, minutes, seconds = map(int, found.groups(0))
+    total = 3600.0 * hours + 60.0 * minutes + seconds
   if not total:
     raise errors.RunError(
         f"--time_limit={time_limit}: expected a time such as 90s, 55m, 11h or"

@@ -127,11 +127,9 @@ def locked(
   """
   folder = folder_of(workdir)
   key = key_path(workdir, key_file)
-  lock_path = (
-      key.with_name(f".{key.name}.lock")
-      if is_remote(workdir)
-      else pathlib.Path(folder) / _LOCK
-  )
+  lock_path = key.with_name(f".{key.name}.lock")
+  if not is_remote(workdir):
+    lock_path = pathlib.Path(folder) / _LOCK
   lock_path.parent.mkdir(parents=True, exist_ok=True)
   with open(lock_path, "w") as lock:
     _take(lock, folder)
