@@ -104,7 +104,9 @@ def to_plain(value: Any) -> Any:
   if isinstance(value, numbers.Real):
     if isinstance(value, numbers.Integral):
       return int(value)
-    return float(value) if math.isfinite(value) else repr(float(value))
+    if not math.isfinite(value):
+      return repr(float(value))
+    return float(value)
   if isinstance(value, Mapping):
     return {str(key): to_plain(part) for key, part in value.items()}
   if isinstance(value, Sequence):
@@ -149,7 +151,9 @@ def from_plain(
 
 def form_of(kind: Any) -> Any:
   """Return the type of the form in which a type is written, or the type."""
-  return _FORMS[kind].kind if kind in _FORMS else kind
+  if kind in _FORMS:
+    return _FORMS[kind].kind
+  return kind
 
 
 def read_fields(value: Any, *, name: str) -> dict[str, Any]:
@@ -216,7 +220,9 @@ def _with_parts(held: Any, parts: Mapping[str, Any], *, name: str) -> Any:
   held = _in_its_form(held)
   if dataclasses.is_dataclass(held):
     return with_changes(held, parts, name=name)
-  return {**held, **parts} if isinstance(held, Mapping) else parts
+  if isinstance(held, Mapping):
+    return {**held, **parts}
+  return parts
 
 
 def defaults(kind: Any) -> dict[str, Any]:
@@ -249,8 +255,9 @@ def check_names(
     )
   for key in data:
     if key not in names:
-      printed = isinstance(key, str) and key.isprintable()
-      where = f"{name}.{key}" if printed else f"{name}[{key!r}]"
+      where = f"{name}[{key!r}]"
+      if isinstance(key, str) and key.isprintable():
+        where = f"{name}.{key}"
       raise _validate.refusal(
           where[:100], data[key], f"one of the fields {', '.join(names)}"
       )
@@ -288,7 +295,9 @@ def read(kind: Any, data: Any, *, name: str, partial: bool = False) -> Any:
     return from_plain(
         typing.cast(type, kind), data, name=name, partial=partial
     )
-  return data if kind is Any else _read_scalar(kind, data, name)
+  if kind is Any:
+    return data
+  return _read_scalar(kind, data, name)
 
 
 def _read_union(
@@ -333,6 +342,6 @@ def _read_scalar(kind: Any, data: Any, name: str) -> Any:
   raise _validate.refusal(name, data, _SCALARS[kind])
 
 
-def is_list(data: Any) -> bool:
+def is_list(data: object) -> bool:
   """Return whether the data are a list or a tuple."""
   return isinstance(data, Sequence) and not isinstance(data, (str, bytes))

@@ -316,7 +316,9 @@ class Run:
     ):
       return network.outputs
     if learner.name in ("protonet", "ridge"):
-      return network.widths[-1] if network.name == "mlp" else None
+      if network.name == "mlp":
+        return network.widths[-1]
+      return None
     return self.way
 
   def check_complete(self) -> None:

@@ -234,7 +234,9 @@ class Spec:
   @property
   def charged(self) -> int:
     """Return the releases of a visit: its steps, or 1 for a whole round."""
-    return 1 if self.unit == CLIENT else self.local_steps
+    if self.unit == CLIENT:
+      return 1
+    return self.local_steps
 
   @functools.cached_property
   def most_visits(self) -> tuple[float, ...]:
@@ -325,8 +327,8 @@ class Federation:
 
   def visit(
       self,
-      posterior: Any,
-      states: Any,
+      posterior: gaussian.Tree,
+      states: gaussian.Tree,
       clients: Sequence[int],
       sent: Any,
   ) -> tuple[servers.Posterior, tuple[private.State, ...]]:
@@ -348,7 +350,9 @@ class Federation:
         )
     return posterior, tuple(moved)
 
-  def lowered(self, posterior: Any, states: Any) -> list[str]:
+  def lowered(
+      self, posterior: gaussian.Tree, states: gaussian.Tree
+  ) -> list[str]:
     """Return the programs of visits of all clients as lowered for XLA."""
     sent = servers.everyone(posterior.natural, self.clients)
     return [
@@ -360,8 +364,8 @@ class Federation:
     ]
 
   def _visits(
-      self, at: int, posterior: Any, states: Any, places: Any, sent: Any,
-      data: Any,
+      self, at: int, posterior: gaussian.Tree, states: gaussian.Tree,
+      places: Any, sent: Any, data: Any,
   ) -> Any:
     """Visit the clients at these positions of a group."""
     group = self.groups[at]
@@ -444,7 +448,7 @@ class WholeClients:
     )
 
   def visit(
-      self, posterior: Any, states: Any, *unused: Any
+      self, posterior: gaussian.Tree, states: gaussian.Tree, *unused: Any
   ) -> tuple[servers.Released, tuple[Memory]]:
     """Take a round."""
     (memory,) = states
@@ -452,7 +456,9 @@ class WholeClients:
     memory = Memory(memory.key, new.factors, new.clients[1], new.step)
     return servers.Released(new.prior, new.total, new.variance), (memory,)
 
-  def lowered(self, posterior: Any, states: Any) -> list[str]:
+  def lowered(
+      self, posterior: gaussian.Tree, states: gaussian.Tree
+  ) -> list[str]:
     """Return the program of a round as lowered for XLA."""
     arguments = self._arguments(posterior, *states)
     return [self._round.lower(*arguments).as_text()]

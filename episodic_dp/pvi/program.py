@@ -19,6 +19,7 @@ import math
 import os
 from typing import Any, NamedTuple
 
+from etils import epath
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,6 +34,7 @@ from episodic_dp.pvi import likelihoods
 from episodic_dp.pvi import servers
 from episodic_dp.training import loop
 from episodic_dp.training import resume
+from episodic_dp.training.checkpoint import Arrays
 
 STATEMENTS = "guarantees"
 SUMMARY = "guarantees.json"
@@ -189,7 +191,7 @@ class Inference:
     return state.posterior, {"clients": states, "sent": state.sent}
 
   def restored(
-      self, state: Held, params: Any, rest: Any, key: jax.Array
+      self, state: Held, params: Arrays, rest: Arrays, key: jax.Array
   ) -> Held:
     """See `training.Program`."""
     begun: tuple[Any, ...] = self._federation.begin(key)
@@ -223,7 +225,9 @@ class Inference:
     self._done += 1
     paid = self._pay(self._done)
     server = self.spec.server
-    turns = [paid] if server == "synchronous" else [[m] for m in paid]
+    turns = [[m] for m in paid]
+    if server == "synchronous":
+      turns = [paid]
     posterior, states, sent = state
     for clients in turns:
       posterior, states = self._federation.visit(
@@ -260,7 +264,9 @@ class Inference:
     }
     return numbers, accuracy, f"accuracy {100 * accuracy:.1f} %"
 
-  def write(self, folder: Any, lineage: Sequence[str], *, ended: bool) -> None:
+  def write(
+      self, folder: epath.Path, lineage: Sequence[str], *, ended: bool
+  ) -> None:
     """See `training.Program`; a statement for each that has released."""
     if not ended:
       return

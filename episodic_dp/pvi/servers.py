@@ -204,12 +204,12 @@ def everyone(natural: Any, clients: int) -> Any:
   )
 
 
-def rows(tree: Any, numbers: jax.Array | int) -> Any:
+def rows(tree: gaussian.Tree, numbers: jax.Array | int) -> Any:
   """Return some clients' rows of arrays whose first axis is clients."""
   return jax.tree.map(lambda a: jnp.asarray(a)[numbers], tree)
 
 
-def put(tree: Any, numbers: Any, new: Any) -> Any:
+def put(tree: gaussian.Tree, numbers: Any, new: gaussian.Tree) -> Any:
   """Return the arrays with the rows of some clients replaced."""
   return jax.tree.map(
       lambda a, b: jnp.asarray(a).at[numbers].set(b), tree, new
