@@ -226,7 +226,7 @@ class Hierarchy:
             " directly above it"
         )
       most = int(np.unique(names[1], return_counts=True)[1].max())
-    rows = order
+    rows: np.ndarray | None = order
     if (order == np.arange(order.size)).all():
       rows = None
     return cls(
