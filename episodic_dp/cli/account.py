@@ -84,15 +84,12 @@ def main(values: flags.FlagValues) -> None:
         "give --config=NAME for the cost of a config, or --ledger=DIR,DIR for"
         " the cost of several runs together"
     )
-  for name in (
-      ("sweep", "out", "statement", "data_dir")
-      if values.ledger else ("same_level",)
-  ):
+  how, refused = "with", ["same_level"]
+  if values.ledger:
+    how, refused = "without", ["sweep", "out", "statement", "data_dir"]
+  for name in refused:
     if values[name].present:
-      app.fail(
-          f"--{name} goes {'with' if values.config else 'without'} --ledger:"
-          " leave it out"
-      )
+      app.fail(f"--{name} goes {how} --ledger: leave it out")
   if values.ledger:
     _account_ledgers(values)
   else:

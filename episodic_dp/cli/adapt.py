@@ -63,15 +63,12 @@ def _lines(predictor: Predictor, result: adaptation.Result) -> list[str]:
       zip(result.query.labels, result.predictions.labels)
   )
   classes = [*result.shots]
+  table = [("unknown", *(pairs["", c] for c in classes))]
+  if result.query.classes:
+    table = [(row, *(pairs[row, c] for c in classes)) for row in classes]
   lines = [
       "images by class (rows) and prediction (columns)",
-      tables.text(
-          ("class", *classes),
-          [
-              (row or "unknown", *(pairs[row, c] for c in classes))
-              for row in (classes if result.query.classes else [""])
-          ],
-      ),
+      tables.text(("class", *classes), table),
       "",
   ]
   if result.query.classes:

@@ -106,7 +106,9 @@ def parse_flags(
   for name in values:
     # An empty file name would be the folder in which the command runs.
     flag = values[name]
-    given = flag.value if isinstance(flag.value, list) else [flag.value]
+    given = flag.value
+    if not isinstance(given, list):
+      given = [given]
     if flag.present and "." not in name and (not given or "" in given):
       fail(
           f"--{name}={','.join(map(str, given))} has an empty value: give one,"

@@ -108,10 +108,10 @@ def explanation(command: ModuleType, names: Sequence[str]) -> str:
       CONFIG, if it has one, come last.
     names: names of its flags.
   """
-  lines = [
-      (command.__doc__ or "").strip(), "",
-      "flags:" if names else "The command has no flags.",
-  ]
+  heading = "The command has no flags."
+  if names:
+    heading = "flags:"
+  lines = [(command.__doc__ or "").strip(), "", heading]
   lines += flag_lines(flags.FLAGS[name] for name in sorted(names))
   kind = getattr(command, "CONFIG", None)
   if kind is not None:
