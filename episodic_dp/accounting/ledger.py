@@ -25,6 +25,7 @@ import math
 from typing import Any
 
 from episodic_dp import _validate
+from episodic_dp import plain
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import report
 from episodic_dp.accounting import sensitivity
@@ -343,7 +344,10 @@ def _check_lineages(statements: Mapping[str, Any]) -> None:
   """
   known: dict[str, str] = {}
   for name, data in statements.items():
-    for process in data.get("lineage") or ():
+    lineage = data.get("lineage") or ()
+    if not plain.is_list(lineage):
+      raise _validate.refusal(f"lineage of {name}", lineage, "a list")
+    for process in lineage:
       other = known.setdefault(str(process), name)
       if other != name:
         raise plan_lib.PlanError(
