@@ -9,7 +9,7 @@ Command:
       --workdir=DIR
 
 Expected, on two CPU cores: 60 steps in under a minute, compilation included;
-test accuracy 67 to 72 % with privacy (the noise differs from key to key) at
+test accuracy 63 to 72 % with privacy (ten keys; their noise differs) at
 epsilon 1.209 for a participant, 0.9197 for a glyph and 0.5406 for a drawing
 (delta = 1e-5), and 77 to 84 % without (private=0); untrained 30 %, chance
 20 %. Both runs, and the comparison:
