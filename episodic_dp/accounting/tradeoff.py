@@ -1,4 +1,4 @@
-"""What an attacker gains: the trade-off curve of a guarantee.
+"""The trade-off curve of a guarantee: an attacker's largest gain.
 
 An attacker sees the result of a run, and guesses whether a unit took part. Let
 x be the probability of a wrong "yes" and 1 - y that of a right "yes". If
@@ -54,7 +54,7 @@ Costs = Callable[[float | None, float | None], Mapping[str, float]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Attack:
-  """What an attacker can gain at most, whatever they know.
+  """The largest gain of any attacker, whatever they know.
 
   Attributes:
     false_positive_rate: the probability that the attacker is wrong about a unit

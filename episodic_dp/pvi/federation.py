@@ -394,7 +394,7 @@ class Federation:
 
 
 class Memory(NamedTuple):
-  """What the clients of `WholeClients` remember; it is not released.
+  """The memory of the clients of `WholeClients`; it is not released.
 
   Attributes:
     key: the run's secret key.

@@ -198,7 +198,10 @@ def test_what_is_missing_is_named_before_anything_starts(
 
 def test_a_bucket_with_a_key_on_the_volume_is_launched():
   for target in (POD, CLAIM):
-    dry_run(*target, "--", "train", "--key_file=/runs/key", workdir="gs://b/a")
+    text = dry_run(
+        *target, "--", "train", "--key_file=/runs/key", workdir="gs://b/a"
+    )
+    assert "--key_file=/runs/key" in text and "--workdir=gs://b/a" in text
 
 
 @pytest.mark.parametrize("base", ["a" * 300, "." * 9, "a" * 45 + "-----b", "é"])
