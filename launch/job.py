@@ -45,7 +45,7 @@ class Job:
 
 
 def of_command(command: Sequence[str], sweeps: Sequence[str]) -> Job:
-  """Describe the job of a command; only --workdir of the command is read.
+  """Describe the job of a command; its folder and key file alone are read.
 
   Args:
     command: "train", "--config=glyphs", "--workdir=runs/mine", ...
@@ -61,6 +61,7 @@ def of_command(command: Sequence[str], sweeps: Sequence[str]) -> Job:
         "expected a command with --workdir=DIR behind a lone --, such as"
         " -- train --config=glyphs --workdir=runs/mine"
     )
+  key = _value(command, "key_file")
   given = tuple(command)
   if command[0] in _TRAIN and "--resume" not in str(command):
     given = (*given, "--resume=auto")
@@ -77,6 +78,8 @@ def of_command(command: Sequence[str], sweeps: Sequence[str]) -> Job:
     flags = [f"--{field}={value}" for field, value in chosen.items()]
     if name:  # The last of two flags counts.
       flags.append(f"--workdir={workdir.rstrip('/')}/{name}")
+    if name and key:
+      flags.append(f"--key_file={key}.{name}")
     runs.append(Run(name=name, command=(*given, *flags)))
   if len({run.name for run in runs}) < len(runs):
     raise ValueError(

@@ -66,6 +66,7 @@ def main(values: flags.FlagValues) -> None:
       config_lib.parse(presets.made(values.config, presets.PVI_NAMES)),
       shared_flags.fields(values),
   )
+  shared_flags.check_workdir(values)
   with phases.phase("reading the data", at_once=True):
     rows = config_lib.load(config, values.data_dir)
   if values.epsilon is not None:

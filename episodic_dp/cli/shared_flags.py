@@ -12,6 +12,7 @@ from absl import flags
 
 from episodic_dp.accounting import report
 from episodic_dp.config import presets
+from episodic_dp.output import files
 from episodic_dp.run import Run
 
 _FIELD = "config.FIELD"  # The flag that takes --config.steps=3 as steps=3.
@@ -64,6 +65,12 @@ def define_workdir(what: str) -> None:
       f"{what} Also s3://BUCKET/RUN or gs://BUCKET/RUN on an object store.",
       required=True,
   )
+
+
+def check_workdir(values: flags.FlagValues) -> None:
+  """Raise RunError for a file as --workdir, before data are read."""
+  if "://" not in values.workdir:
+    files.check_no_file(values.workdir)
 
 
 def define_data(*, download: bool = True) -> None:

@@ -123,6 +123,7 @@ def main(values: flags.FlagValues) -> None:
   if values.export is not None:
     files.check_outside(values.export, values.workdir, "--workdir")
     files.check_new_folder(values.export)
+  shared_flags.check_workdir(values)
   with devices.leaving():
     devices.join(values.coordinator, values.num_processes, values.process_id)
     status = exit_status.of(_train(values, deadline).stopped)

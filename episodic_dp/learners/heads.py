@@ -9,6 +9,7 @@ import dataclasses
 from typing import NamedTuple
 
 import jax
+from jax import lax
 import jax.numpy as jnp
 import jax.scipy.linalg
 import numpy as np
@@ -17,6 +18,9 @@ from episodic_dp import _validate
 from episodic_dp.learners import descent
 from episodic_dp.learners import learner
 from episodic_dp.sampling import episodes
+
+
+_BLOCK = 128  # Support images that are embedded at once.
 
 
 class Adapted(NamedTuple):
@@ -53,6 +57,17 @@ class _ClosedForm(learner.TaskLearner):
   def _embed(self, params: learner.Params, images: jax.Array) -> jax.Array:
     """Return the embeddings of images, [n, d]."""
     return self.model.apply(self.network_params(params), images)
+
+  def _in_blocks(
+      self, params: learner.Params, images: jax.Array
+  ) -> jax.Array:
+    """Return the embeddings of many images, in the memory of a few."""
+    n = len(images)
+    if self.model.mixes_examples or n <= _BLOCK or n % _BLOCK:
+      return self._embed(params, images)
+    blocks = images.reshape(-1, _BLOCK, *images.shape[1:])
+    embedded = lax.map(lambda block: self._embed(params, block), blocks)
+    return embedded.reshape(n, *embedded.shape[2:])
 
   def network_params(self, params: learner.Params) -> learner.Params:
     """See `Learner`."""
@@ -95,12 +110,13 @@ class _ClosedForm(learner.TaskLearner):
   ) -> Adapted:
     """Compute the head of the support set; see `Learner`."""
     learner, mask = self.in_pass(0), support.mask
+    embed = learner._embed
     if mask is not None:  # Only prediction fills up support sets.
       seen = learner.model.seen(
           self.network_params(params), support.images, mask.astype(jnp.float32)
       )
-      learner = learner._of_model(lambda model: model.alone(seen))
-    embedded = learner._embed(params, support.images)
+      embed = learner._of_model(lambda model: model.alone(seen))._in_blocks
+    embedded = embed(params, support.images)
     head = self._of_labels(params, embedded, support.labels, mask)
     return Adapted(params, head)
 

@@ -73,11 +73,21 @@ def check_folder(folder: str | os.PathLike) -> None:
   """Make a folder and test that it can be written, before any computation.
 
   Raises:
+    RunError: it is a file, or below one; one sentence.
     OSError: it cannot be made or written.
   """
   folder = path_of(folder)
+  check_no_file(folder)
   folder.mkdir(parents=True, exist_ok=True)
   tempfile.TemporaryFile(dir=folder).close()
+
+
+def check_no_file(folder: str | os.PathLike) -> None:
+  """Raise RunError if a folder of the user is a file, or below one."""
+  path = path_of(folder).absolute()
+  for place in (path, *path.parents):
+    if os.path.lexists(place) and not place.is_dir():
+      raise errors.RunError(f"{place} is not a folder: choose another path")
 
 
 def check_new_folder(path: str | os.PathLike) -> None:

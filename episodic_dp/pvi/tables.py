@@ -132,6 +132,14 @@ def _number(word: str) -> float:
   return value
 
 
+def _amount(word: str) -> float:
+  """Return a number of at least 0, which has a logarithm of 1 + x."""
+  value = _number(word)
+  if value < 0:
+    raise ValueError(word)
+  return value
+
+
 def read(path: str | os.PathLike, schema: Schema) -> Table:
   """Return the encoded rows of a CSV file with a header.
 
@@ -204,9 +212,11 @@ def encode(
   parts = []
   for name, column in schema.columns.items():
     if isinstance(column, Number):
-      values = converted(name, _number, "a finite number such as 1000 or 0.5")
       if column.log:
-        values = np.log1p(np.maximum(values, 0))
+        amounts = converted(name, _amount, "a finite number of at least 0")
+        values = np.log1p(amounts)
+      else:
+        values = converted(name, _number, "a finite number such as 1000 or 0.5")
       scaled = (values - column.centre) / column.scale
       limited = np.clip(scaled, -_MOST_SCALES, _MOST_SCALES)
       parts.append(limited[:, None])

@@ -20,6 +20,8 @@ _BAD = {
     (*_TRAIN, "--config.steps=none"): "steps",
     (*_TRAIN, "--config.stepz=3"): "one of the fields steps",
     (*_TRAIN, "--workdir="): "empty value",
+    (*_TRAIN, "--workdir=DIR/broken.py"): "is not a folder",
+    (*_ADULT, "--workdir=DIR/broken.py/a"): "broken.py is not a folder",
     _PVI: "--config is missing",
     _ADULT: "adult.data of UCI Adult is not in",
     (*_PVI, "--config=glyphs"): "expected a file, or one of adult",

@@ -49,6 +49,15 @@ def test_a_sweep_is_every_combination_in_a_folder_each():
   )
 
 
+def test_runs_of_a_sweep_have_keys_of_their_own():
+  command = [*TRAIN, "--workdir=gs://b/a", "--key_file=/runs/key"]
+  first, other = job_lib.of_command(command, FIELDS[1:]).runs
+  assert first.command[-1] == "--key_file=/runs/key.key=0"
+  assert other.command[-1] == "--key_file=/runs/key.key=1"
+  (alone,) = job_lib.of_command(command, []).runs
+  assert alone.command[: len(command)] == tuple(command)
+
+
 @pytest.mark.parametrize(
     "command", [("account", "--x"), ("train", "--resume=f")]
 )

@@ -278,3 +278,19 @@ def test_adaptation_is_the_plain_loop(body, fresh):
   expected = tiny.descend(start, support, 4, TUNING_RATE, names)
   for k in expected:
     np.testing.assert_allclose(adapted[k], expected[k], rtol=1e-6, atol=1e-9)
+
+
+def test_many_support_images_are_embedded_as_few_are():
+  model = tiny.model()
+  learner = learners.ProtoNet(model, way=3)
+  params = learner.init(jax.random.key(0))
+  rng = np.random.default_rng(0)
+  images = rng.random((512, *tiny.SHAPE), np.float32)
+  labels, mask = np.arange(512) % 3, np.arange(512) < 401
+  adapted = jax.jit(learner.adapt)(
+      params, episodes.Examples(images, labels, mask)
+  )
+  embedded = np.asarray(model.apply(params, images))
+  for label in range(3):
+    expected = embedded[mask & (labels == label)].mean(0)
+    np.testing.assert_allclose(adapted.head[label], expected, atol=1e-5)

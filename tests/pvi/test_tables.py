@@ -70,6 +70,16 @@ def test_what_does_not_fit_is_named(tmp_path, change, words):
     tables.read(tmp_path / "train.csv", tables.read_schema(path))
 
 
+def test_an_amount_below_0_has_no_logarithm(tmp_path):
+  own_table.write(tmp_path)
+  schema = tables.read_schema(tmp_path / "schema.json")
+  held = {name: [row[name] for row in own_table.ROWS] for name in
+          own_table.ROWS[0]}
+  held["cost"][3] = "-1"
+  with pytest.raises(plan.PlanError, match="row 5 .* cost '-1'.* at least 0"):
+    tables.encode(held, schema, "train.csv")
+
+
 def test_a_client_of_another_spelling_is_not_taken_for_one(tmp_path):
   own_table.write(tmp_path)
   path = tmp_path / "train.csv"
