@@ -19,7 +19,6 @@ from episodic_dp.learners import descent
 from episodic_dp.learners import learner
 from episodic_dp.sampling import episodes
 
-
 _BLOCK = 128  # Support images that are embedded at once.
 
 
