@@ -50,7 +50,7 @@ from episodic_dp.plan import sampler_error
 _SLACK, _LEAST_SHARE, _LINKS = 1e-3, 1e-290, 4
 # Types of units whose profiles count clip units: see `_charged`.
 _COUNTING = (
-    random_count.RandomCount, random_count.Averaged, recurrence.Recurrence
+    random_count.RandomCount, random_count.RandomType, recurrence.Recurrence
 )
 # More types of units than this are composed together: looser, but faster.
 _MAX_APART = 8

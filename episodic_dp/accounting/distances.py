@@ -18,7 +18,7 @@ them. The random number of a type may also be replaced by the smallest number
 that is stochastically larger than it and than those of all smaller types.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 import dataclasses
 import functools
 import itertools
@@ -38,42 +38,46 @@ class Paths(NamedTuple):
   """The distinct paths to the units of a level; column j is for level j.
 
   Attributes:
-    sizes: int64[paths, level + 1], the children that share the unit's parent.
+    rates: float64[paths, level + 1], of the stages.
+    exchanged: bool[paths, level + 1], whether another unit replaces the path's
+      if that is not sampled.
     own: int64[paths, level + 1], the most clip units sampled under the unit (1
       at the clip level and below).
     others: int64[paths, level + 1], the most under any one of its siblings, or
       -1 without siblings.
     drawn: int64[paths, level + 1], the most under all siblings that can be
       sampled with it; 0 unless requested.
-    last: arrays for the last unit, [paths] each.
+    unit: int64[paths], the number of one of the path's last units.
+    filled: float64[paths], an upper bound, above 0, on the probability that the
+      last unit, once sampled, contributes: a clip unit or, inside one, an
+      example.
   """
 
-  sizes: np.ndarray
+  rates: np.ndarray
+  exchanged: np.ndarray
   own: np.ndarray
   others: np.ndarray
   drawn: np.ndarray
-  last: Sequence[np.ndarray]
+  unit: np.ndarray
+  filled: np.ndarray
 
+  @property
+  def instead(self) -> np.ndarray:
+    """Return the most clip units of what replaces the unit of a level."""
+    return np.where(self.exchanged, np.maximum(self.others, 0), 0)
 
-def exchanges(stage: plan_lib.Stage, size: int) -> bool:
-  """Return whether another unit replaces one that is not sampled."""
-  return isinstance(stage, plan_lib.FixedSize) and size > stage.n
+  def changes(self, clip: int) -> np.ndarray:
+    """Bound the change of the sum, in clip norms, without a level's unit.
 
+    Args:
+      clip: the level of the clip units; units below lie inside one.
 
-def max_change(
-    stage: plan_lib.Stage, size: int, own: int, others: int, *, inside: bool
-) -> float:
-  """Bound the change of the sum, in clip norms, without the stage's unit.
-
-  Args:
-    stage: the stage that samples the unit.
-    size: the number of its children, including the unit.
-    own: the most clip units under the unit.
-    others: the most under any one of its siblings, or -1.
-    inside: whether the unit lies inside one clip unit.
-  """
-  other = max(others, 0) if exchanges(stage, size) else 0
-  return 2.0 if inside else float(own + other)
+    Returns:
+      float64[paths, level + 1].
+    """
+    found = (self.own + self.instead).astype(float)
+    found[:, clip + 1 :] = 2.0
+    return found
 
 
 def clip_units_below(
@@ -119,20 +123,18 @@ def _most(
     One sum for every unit of the level above, with the dtype of `each`.
   """
   counts = hierarchy.child_counts(level)
-  most = stage.n if isinstance(stage, plan_lib.FixedSize) else None
-  if hierarchy.sizes is not None or not isinstance(each, np.ndarray):
-    drawn = counts if most is None else np.minimum(counts, most)
+  drawn = stage.most(counts)
+  if hierarchy.sizes is not None or np.ndim(each) == 0:
     # An empty sample gives 0 even if each value is infinite.
     return drawn * np.where(drawn > 0, each, 0)
-  parents = hierarchy.parents(level)
-  if most is not None:
-    order = np.lexsort((-each, parents))
-    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)[:-1]])
-    rank = np.arange(parents.size) - starts[parents]
-    each = np.where(rank < most, each[order], 0)
+  parents, values = hierarchy.parents(level), np.asarray(each)
+  if (drawn < counts).any():
+    order = np.lexsort((-values, parents))
+    rank = np.arange(parents.size) - (np.cumsum(counts) - counts)[parents]
+    values = np.where(rank < drawn[parents], values[order], 0)
   return np.bincount(
-      parents, weights=each, minlength=counts.size
-  ).astype(each.dtype)
+      parents, weights=values, minlength=counts.size
+  ).astype(values.dtype)
 
 
 def _log_empty(
@@ -154,14 +156,17 @@ def _log_empty(
     return math.inf
   stage = plan.stages[level + 1]
   below = _log_empty(hierarchy, plan, target, level + 1)
-  if isinstance(stage, plan_lib.Poisson):
+  if stage.coin < 1:
     with np.errstate(divide="ignore"):
-      below = -np.log1p(stage.p * np.expm1(-below))
+      below = -np.log1p(stage.coin * np.expm1(-below))
   return _most(hierarchy, stage, level + 1, below)
 
 
 def _siblings(
-    hierarchy: plan_lib.Hierarchy, level: int, values: np.ndarray, most: float
+    hierarchy: plan_lib.Hierarchy,
+    level: int,
+    values: np.ndarray,
+    drawn: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
   """Sum the values of every unit's sampled siblings, and find their largest.
 
@@ -169,14 +174,13 @@ def _siblings(
     hierarchy: a ragged tree.
     level: level of the units.
     values: int64[units].
-    most: the most units of a family that are sampled.
+    drawn: int64[families], the most units that are sampled.
 
   Returns:
     Two int64[units]: the largest sum over siblings that can be sampled with the
     unit; the largest value of a sibling, or -1.
   """
   parents, family = hierarchy.parents(level), hierarchy.child_counts(level)
-  drawn = np.minimum(family, most).astype(np.int64)
   order = np.lexsort((-values, parents))
   starts = np.cumsum(family) - family
   rank = np.empty(values.size, np.int64)
@@ -205,11 +209,7 @@ def tasks_touched(classes: int, way: int) -> int:
 
 
 def paths(release: plan_lib.Release, level: int) -> Paths:
-  """List the distinct paths to the units of a level.
-
-  `last` is an upper bound, above 0, on the probability that the last unit, once
-  sampled, contributes: a clip unit or, inside one, an example.
-  """
+  """List the distinct paths to the units of a level."""
   hierarchy, plan, clip = release.hierarchy, release.plan, release.clip_level
   episode = plan.episode
   if episode is not None and episode.form != "unit":
@@ -221,22 +221,39 @@ def paths(release: plan_lib.Release, level: int) -> Paths:
     ]
     own = np.tile(np.asarray(counts, np.int64), (len(sizes), 1))
     # A block of classes is replaced by another one in its own place.
-    return Paths(sizes, own, own, 0 * own, [np.ones(len(sizes))])
+    return _made(plan, sizes, [own, own, 0 * own], np.arange(len(sizes)))
   target = clip if level <= clip else hierarchy.depth - 1
   filled = -np.expm1(
       -np.asarray(_log_empty(hierarchy, plan, target, level), float)
   )
   filled = np.where(filled > 0, filled, 1.0)
-  if filled.ndim > 0:
-    return _counted_paths(release, level, [filled])
-  found = _counted_paths(release, level)
-  return found._replace(last=[np.full(len(found.sizes), filled)])
+  found = _counted_paths(release, level, [filled] if filled.ndim else [])
+  if filled.ndim:
+    return found._replace(filled=filled[found.unit])
+  return found._replace(filled=filled * found.filled)
+
+
+def _made(
+    plan: plan_lib.SamplingPlan,
+    sizes: np.ndarray,
+    counts: Sequence[np.ndarray],
+    unit: np.ndarray,
+) -> Paths:
+  """Build paths from their family sizes; every last unit contributes."""
+  parts = list(zip(plan.stages, sizes.T, strict=False))
+  return Paths(
+      np.stack([stage.rate(size) for stage, size in parts], axis=1),
+      np.stack([stage.exchanges(size) for stage, size in parts], axis=1),
+      *counts,
+      unit=unit,
+      filled=np.ones(unit.size),
+  )
 
 
 def _counted_paths(
     release: plan_lib.Release,
     level: int,
-    last: Sequence[np.ndarray] = (),
+    marks: Sequence[np.ndarray] = (),
     *,
     sums: bool = False,
 ) -> Paths:
@@ -245,24 +262,24 @@ def _counted_paths(
   Args:
     release: the release of a step.
     level: level of the last units.
-    last: arrays [units] (or [1] for a regular hierarchy) that distinguish them.
+    marks: arrays [units] (or [1] for a regular hierarchy) that distinguish the
+      last units.
     sums: whether to count the clip units of siblings together.
   """
   hierarchy, plan, clip = release.hierarchy, release.plan, release.clip_level
   table = [np.zeros((1, 0), np.int64) for _ in range(4)]
   ids = np.zeros(1, np.int64)  # The row of each unit of the level above.
-  for j in range(level + 1):
-    counts, extra = hierarchy.child_counts(j), last if j == level else ()
-    most = getattr(plan.stages[j], "n", math.inf)
+  for j, stage in enumerate(plan.stages[: level + 1]):
+    counts, extra = hierarchy.child_counts(j), marks if j == level else ()
     below = clip_units_below(hierarchy, plan, clip, j)
     by_unit = hierarchy.sizes is None and (j < clip or bool(extra) or sums)
     if by_unit:
       parents = hierarchy.parents(j)
-      drawn, other = _siblings(hierarchy, j, below, most)
+      drawn, other = _siblings(hierarchy, j, below, stage.most(counts))
     else:  # The units of a family are equal: one row for all of them.
       parents = np.flatnonzero(counts)
       below, family = below[: parents.size], counts[parents]
-      drawn = ((np.minimum(family, most) - 1) * below).astype(np.int64)
+      drawn = (stage.most(family) - 1) * below
       other = np.where(family > 1, below, -1)
     columns = [counts[parents], below, other, drawn if sums else 0 * drawn]
     first, which = _distinct([ids[parents], *columns, *extra])
@@ -274,8 +291,7 @@ def _counted_paths(
     ids = which
     if not by_unit and hierarchy.sizes is None:
       ids = np.repeat(which, counts[parents])
-  sizes, own, others, drawn = table
-  return Paths(sizes, own, others, drawn, [column[first] for column in last])
+  return _made(plan, table[0], table[1:], first)
 
 
 def _distinct(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -292,32 +308,55 @@ def _distinct(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 MAX_TYPES = 24
 
 
-def front(rows: list[tuple[float, ...]]) -> list[tuple[float, ...]]:
-  """Find up to `MAX_TYPES` rows such that every row is below one of them."""
-  return merge(_undominated(sorted(set(rows), reverse=True)), MAX_TYPES)
+class Row(NamedTuple):
+  """A type of unit in numbers: where all are larger, so is the profile.
+
+  Attributes:
+    rates: of the stages down to the unit's own.
+    others: distances, or numbers of clip units, of the stages above.
+    own: the same for the unit itself.
+  """
+
+  rates: tuple[float, ...]
+  others: tuple[float, ...] = ()
+  own: tuple[float, ...] = ()
 
 
-def _undominated(rows: list[tuple[float, ...]]) -> list[tuple[float, ...]]:
-  """List the rows that no other row equals or exceeds in every column."""
-  kept: list[tuple[float, ...]] = []
-  above = np.zeros((len(rows), len(rows[0]) if rows else 0))
-  for row in rows:  # Sorted downwards: only an earlier row can dominate.
-    if not (above[: len(kept)] >= row).all(axis=1).any():
-      above[len(kept)] = row
+def rows(
+    rates: np.ndarray, others: np.ndarray, own: np.ndarray
+) -> set[Row]:
+  """Return the distinct rows of three arrays [rows, numbers]."""
+  parts = rates.tolist(), others.tolist(), own.tolist()
+  return {Row(*map(tuple, row)) for row in zip(*parts, strict=True)}
+
+
+def front(given: Collection[Row], limit: int = MAX_TYPES) -> list[Row]:
+  """Find up to `limit` rows such that every given row is below one of them."""
+  kept = _undominated(given)
+  if len(kept) <= limit:
+    return kept
+  size = math.ceil(len(kept) / limit)
+  merged = [
+      Row(*(
+          tuple(np.max(part, axis=0).tolist())
+          for part in zip(*kept[i : i + size], strict=True)
+      ))
+      for i in range(0, len(kept), size)
+  ]
+  return _undominated(merged)
+
+
+def _undominated(given: Collection[Row]) -> list[Row]:
+  """List the rows that no other row equals or exceeds in every number."""
+  kept: list[Row] = []
+  ranked = sorted(set(given), reverse=True)  # Only an earlier row dominates.
+  above = np.zeros((len(ranked), sum(map(len, ranked[0]))))
+  for row in ranked:
+    flat = np.concatenate(row)
+    if not (above[: len(kept)] >= flat).all(axis=1).any():
+      above[len(kept)] = flat
       kept.append(row)
   return kept
-
-
-def merge(
-    rows: list[tuple[float, ...]], limit: int
-) -> list[tuple[float, ...]]:
-  """Merge rows to at most `limit`, every given row below one of them."""
-  if len(rows) <= limit:
-    return rows
-  size = math.ceil(len(rows) / limit)
-  groups = [rows[i : i + size] for i in range(0, len(rows), size)]
-  merged = (tuple(map(max, zip(*group, strict=True))) for group in groups)
-  return _undominated(sorted(merged, reverse=True))
 
 
 # Random numbers of clip units ------------------------------------------------
@@ -345,8 +384,8 @@ def has_random_number(
   return (
       release.plan.episode is None
       and k <= clip
-      and not isinstance(stages[0], plan_lib.RandomAllocation)
-      and any(isinstance(stage, plan_lib.Poisson) for stage in drawn)
+      and stages[0].pass_steps is None
+      and any(stage.random_count for stage in drawn)
   )
 
 
@@ -411,7 +450,7 @@ def averaged(
       )
       parts.append((chance, kind.at_most if path.is_constant else kind))
     found.append(
-        random_count.Averaged(tuple(parts)) if len(parts) > 1 else parts[0][1]
+        random_count.RandomType(tuple(parts)) if len(parts) > 1 else parts[0][1]
     )
   return tuple(found)
 
@@ -447,9 +486,9 @@ def _other_numbers(
   for j in range(k + 1):
     stage, families = release.plan.stages[j], _families(release, j)
     sizes = release.hierarchy.child_counts(j)
-    exchanged = isinstance(stage, plan_lib.FixedSize) and sizes.max() > stage.n
-    largest = families.numbers[-1]
-    instead.append(largest if exchanged else counts_lib.constant(0))
+    instead.append(counts_lib.constant(0))
+    if stage.exchanges(sizes).any():
+      instead[j] = families.numbers[-1]
     if j == 0:  # These are sampled wherever the path breaks.
       continue
     table = _children(release.hierarchy, j, families).max(axis=0)
@@ -473,41 +512,32 @@ def _other_numbers(
 
 def random_paths(release: plan_lib.Release, k: int) -> list[RandomPath]:
   """List a few random paths such that every unit is below one of them."""
-  hierarchy, stages = release.hierarchy, release.plan.stages[: k + 1]
-  families = _families(release, k)
+  hierarchy, families = release.hierarchy, _families(release, k)
+  sizes = hierarchy.child_counts(k)
   # The replacing unit is of the largest type among the unit's siblings.
   if hierarchy.sizes is None:
-    _, largest = _siblings(hierarchy, k, families.kind, math.inf)
+    _, largest = _siblings(hierarchy, k, families.kind, sizes)
   else:
-    largest = np.where(hierarchy.child_counts(k) > 1, families.kind, -1)
+    largest = np.where(sizes > 1, families.kind, -1)
   found = _counted_paths(release, k, [families.kind, largest], sums=True)
-  rates = np.stack(
-      [stage.rate(found.sizes[:, j]) for j, stage in enumerate(stages)],
-      axis=1,
-  )
-  most = np.asarray([getattr(stage, "n", math.inf) for stage in stages])
-  exchanged = found.sizes > most
   # If the path breaks, the siblings of all stages below differ too.
   below = found.drawn.sum(axis=1, keepdims=True) - found.drawn.cumsum(axis=1)
-  others = below + np.where(exchanged, np.maximum(found.others, 0), 0)
-  own, instead = found.last[0], np.where(exchanged[:, k], found.last[1], -1)
-  table = np.unique(
-      np.column_stack([rates, others[:, :k], own, instead]), axis=0
-  ).tolist()
+  others = (below + found.instead)[:, :k]
+  own = [
+      families.kind[found.unit],
+      np.where(found.exchanged[:, k], largest[found.unit], -1),
+  ]
   # A row of larger rates, counts and types has the larger profile.
-  kept = front([tuple(row) for row in table])
-  merged = merge(kept, _MAX_ROWS)
+  merged = front(
+      front(rows(found.rates, others, np.stack(own, axis=1))), _MAX_ROWS
+  )
   numbers = [
       counts_lib.coarser(number, _MAX_NUMBERS) for number in families.numbers
   ]
+  numbers.append(counts_lib.constant(0))  # Type -1.
   return [
       RandomPath(
-          rates=row[: k + 1],
-          others=row[k + 1 : -2],
-          number=numbers[int(row[-2])],
-          instead=(
-              numbers[int(row[-1])] if row[-1] >= 0 else counts_lib.constant(0)
-          ),
+          row.rates, row.others, *(numbers[int(kind)] for kind in row.own)
       )
       for row in merged
   ]
@@ -568,15 +598,12 @@ def _drawn(
     certain: number of others that are always sampled.
   """
   total = counts_lib.constant(0)
-  left = getattr(stage, "n", math.inf) - certain
-  for many, number in zip(
+  left = int(stage.most(children.sum() + certain)) - certain
+  for size, number in zip(
       children[::-1].tolist(), numbers[::-1], strict=True
   ):
-    many = int(min(many, left))
+    many = min(size, left)
     left -= many
-    if isinstance(stage, plan_lib.Poisson):
-      part = counts_lib.chosen(number, many, float(stage.p))
-    else:
-      part = counts_lib.times(number, many)
+    part = counts_lib.chosen(number, many, stage.coin)
     total = counts_lib.added(total, part)
   return total

@@ -106,11 +106,11 @@ def lower_bound(
   release.check_level(level)
   k = release.hierarchy.level_index(level)
   first = release.plan.stages[0]
-  passes = first if isinstance(first, plan_lib.RandomAllocation) else None
+  passes = first.pass_steps
   if not _is_known(release, k, passes is not None):
     return 0.0
   replaced = report.is_replaced(neighbours)
-  if passes is not None and (replaced or steps < passes.steps):
+  if passes is not None and (replaced or steps < passes):
     return 0.0
   a_step = sampler_error.sampling_error(release.hierarchy, release.plan)
   error = a_step.times(steps)
@@ -155,7 +155,7 @@ def _pairs(
   rates = np.stack(
       [plan.stages[j].rate(sizes[:, j]) for j in range(k + 1)], axis=1
   )
-  if isinstance(plan.stages[0], plan_lib.RandomAllocation):
+  if plan.stages[0].pass_steps is not None:
     rates[:, 0] = 1.0  # A step that uses the unit.
   found = set()
   best = np.argsort(-rates.prod(axis=1), kind="stable")[:_MOST_PATHS]
@@ -165,7 +165,7 @@ def _pairs(
         parent = 0  # The clip unit may be sampled without an example.
       sibling = [
           (value if j < k else parent) * (numbers[j] or 0)
-          if j <= clip and _is_fixed(plan.stages[j])
+          if j <= clip and not plan.stages[j].random_count
           else 0
           for j in range(k + 1)
       ]
@@ -204,7 +204,7 @@ def _pair(
   reached, total = 1.0, 0
   for j in range(k + 1):
     stage = release.plan.stages[j]
-    drawn = min(getattr(stage, "n", sizes[j]), sizes[j])
+    drawn = int(stage.most(np.asarray(sizes[j])))
     broken = total + (empty if j > clip else drawn * sibling[j])
     last = j == k
     without = drawn - int(last and drawn == sizes[j])
@@ -233,10 +233,6 @@ def _pair(
   return _Pair(means, *weights)
 
 
-def _is_fixed(stage: plan_lib.Stage) -> bool:
-  return isinstance(stage, (plan_lib.FixedSize, plan_lib.All))
-
-
 def _constant_numbers(release: plan_lib.Release) -> list[int | None]:
   """List the clip units in every sampled unit of a level; None if random.
 
@@ -247,9 +243,9 @@ def _constant_numbers(release: plan_lib.Release) -> list[int | None]:
   for j in range(hierarchy.depth - 2, -1, -1):
     stage, sizes = plan.stages[j + 1], hierarchy.child_counts(j + 1)
     below, low = result[j + 1], int(sizes.min())
-    drawn = min(getattr(stage, "n", low), low)
-    even = drawn < low or low == sizes.max() or drawn == getattr(stage, "n", -1)
-    if below is None or not _is_fixed(stage) or not even or not low:
+    drawn = int(stage.most(low))
+    even = drawn == stage.most(sizes.max())
+    if below is None or stage.random_count or not even or not low:
       result[j] = None
     elif j < release.clip_level:
       result[j] = below * drawn
@@ -264,10 +260,7 @@ def _own(release: plan_lib.Release, level: int) -> counts.Counts:
   below = _own(release, level + 1)
   stage = plan.stages[level + 1]
   most = int(hierarchy.child_counts(level + 1).min())
-  if isinstance(stage, plan_lib.Poisson):
-    number = counts.chosen(below, most, float(stage.p))
-  else:
-    number = counts.times(below, min(getattr(stage, "n", most), most))
+  number = counts.chosen(below, int(stage.most(most)), stage.coin)
   if level < release.clip_level:
     return number
   none = float(number.probs[number.values == 0].sum())
@@ -283,7 +276,7 @@ def _value(
     pair: _Pair,
     turned: bool,
     steps: int,
-    passes: plan_lib.RandomAllocation | None,
+    passes: int | None,
     delta: float | None,
     epsilon: float | None,
     error: sampler_error.SamplerError,
@@ -292,8 +285,8 @@ def _value(
   """Bound epsilon (or delta) of one data set in one direction."""
   cells, points = size
   if passes is not None:
-    found = _of_pass(pair, turned, passes.steps, cells, points)
-    steps //= passes.steps
+    found = _of_pass(pair, turned, passes, cells, points)
+    steps //= passes
   elif (pair.larger > 0).sum() == (pair.smaller > 0).sum() == 1:
     return _of_gaussian(pair, steps, delta, epsilon)
   else:

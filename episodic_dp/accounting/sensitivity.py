@@ -101,15 +101,14 @@ def in_tasks(
   assert plan.episode is not None and plan.episode.tasks is not None
   if hierarchy.most_copies and hierarchy.most_copies[k] > 1:
     return (_crossing(release, hierarchy.most_copies[k], plan.episode.tasks),)
-  rows: list[tuple[float, ...]] = [
-      (float(np.prod(rates[:-1])), float(rates[-1]))
-      for rates in stages_lib.rate_paths(hierarchy, plan, k)
-  ]
+  paths = stages_lib.rate_paths(hierarchy, plan, k)
+  none = np.empty((len(paths), 0))
+  rates = np.column_stack([paths[:, :-1].prod(axis=1), paths[:, -1]])
   return tuple(
       recurrence.Recurrence(
           places=plan.episode.tasks, place_rate=q, rate=p, distance=1.0
       )
-      for q, p in distances.front(rows)
+      for (q, p), _, _ in distances.front(distances.rows(rates, none, none))
   )
 
 
@@ -131,8 +130,7 @@ def _crossing(
   """
   first, units = release.plan.stages[0], release.hierarchy.num_units(0)
   rate = _largest_rates(release, 1)[1]
-  drawn = min(getattr(first, "n", units), units)
-  number, chances = counts.hypergeometric(units, most, drawn)
+  number, chances = counts.hypergeometric(units, most, int(first.most(units)))
   some = -np.expm1(number * math.log1p(-rate)) if rate < 1 else number > 0
   largest = float(max(some))
   return recurrence.Recurrence(
@@ -197,18 +195,15 @@ def copied(
             instead=row.instead,
         ),
     )
+  far = distances.paths(release, k).changes(release.clip_level) / z
   # A regular hierarchy has one path. If levels cross, the first stage and the
   # stages inside tasks are the same on all paths.
-  found = distances.paths(release, k)
-  lengths = [
-      distances.max_change(stage, *sizes, inside=j > release.clip_level) / z
-      for j, (stage, *sizes) in enumerate(
-          zip(
-              plan.stages[: k + 1], found.sizes[0], found.own[0],
-              found.others[0], strict=True,
-          )
-      )
-  ]
+  if (far != far[0]).any():
+    raise plan_lib.UnsoundPlanError(
+        f"no guarantee for level '{release.levels[k]}': its copies lie in units"
+        " of different sizes"
+    )
+  lengths = far[0].tolist()
   outer = tuple(zip(shares, lengths[:k], strict=True))
   return (dataclasses.replace(kind, distance=lengths[k], outer=outer),)
 
@@ -248,8 +243,8 @@ def in_holders(
   first, units = plan.stages[0], hierarchy.num_units(0)
   inner = math.prod(rates[1:k])
   drawn_of = None
-  if isinstance(first, plan_lib.FixedSize) and first.n < units:
-    drawn_of = (int(first.n), units)
+  if first.exchanges(units):
+    drawn_of = (int(first.most(units)), units)
   return (
       recurrence.Recurrence(
           places=int(hierarchy.most_copies[k]),
@@ -318,45 +313,31 @@ def _tree(
   The own stage of a replaced unit is one more outer stage: if it does not
   sample the unit, both neighbours are equal.
   """
-  stages, clip = release.plan.stages, release.clip_level
-  z = float(release.mechanism.noise_multiplier)
-  rows = set()
+  clip, z = release.clip_level, float(release.mechanism.noise_multiplier)
   found = distances.paths(release, k)
-  for sizes, own, others, filled in zip(
-      found.sizes, found.own, found.others, found.last[0], strict=True
-  ):
-    rates = [float(stages[j].rate(sizes[j])) for j in range(k + 1)]
-    far = [
-        distances.max_change(
-            stages[j], sizes[j], own[j], others[j], inside=j > clip
-        ) / z
-        for j in range(k + 1)
-    ]
-    if not distances.exchanges(stages[k], sizes[k]):
-      # Sampled without content, it changes nothing. The samples below it are
-      # off by less than 2^-88 (`plan.sampler_error`): the share covers it.
-      rates[k] *= min(1.0, float(filled) * (1 + 1e-12))
-    if replaced:
-      rates.append(1.0)
-      far.append(max((2.0 if k > clip else 2.0 * float(own[k])) / z, far[k]))
-    # An outer stage of rate 1 never breaks, so it has no distance.
-    outer = [
-        math.inf if r == 1 else d
-        for r, d in zip(rates[:-1], far[:-1], strict=True)
-    ]
-    rows.add((*rates, *outer, far[-1]))
-  return tuple(
-      amplification.Amplification(
-          row[: len(outer)],
-          row[len(outer)],
-          tuple(
-              d if math.isfinite(d) else row[-1]
-              for d in row[len(outer) + 1 : -1]
-          ),
-          row[-1],
-      )
-      for row in distances.front(list(rows))
-  )
+  rates, far = found.rates.copy(), found.changes(clip) / z
+  # Sampled without content, a unit that nothing replaces changes nothing. The
+  # samples below it are off by less than 2^-88 (`plan.sampler_error`): the
+  # share covers it.
+  filled = np.minimum(1.0, found.filled * (1 + 1e-12))
+  rates[:, k] *= np.where(found.exchanged[:, k], 1.0, filled)
+  own = far[:, k:]
+  if replaced:
+    rates = np.column_stack([rates, np.ones(len(rates))])
+    twice = 2.0 * found.own[:, k:] if k <= clip else 2.0
+    own = np.maximum(twice / z, own)
+  # An outer stage of rate 1 never breaks, so it has no distance.
+  outer = np.where(rates[:, :-1] == 1, math.inf, far[:, : k + replaced])
+  kinds = []
+  for row in distances.front(distances.rows(rates, outer, own)):
+    (last,) = row.own
+    kinds.append(amplification.Amplification(
+        row.rates[:-1],
+        row.rates[-1],
+        tuple(d if math.isfinite(d) else last for d in row.others),
+        last,
+    ))
+  return tuple(kinds)
 
 
 def inclusion_rate(release: plan_lib.Release, level: str) -> float:
@@ -656,7 +637,7 @@ def ways(
 
 # Types of units of a tree that are sampled anew in every step.
 _TREE = (
-    amplification.Amplification, random_count.RandomCount, random_count.Averaged
+    amplification.Amplification, random_count.RandomCount, random_count.RandomType
 )
 
 

@@ -134,7 +134,7 @@ def _check_grouped_tasks(plan: stages.SamplingPlan) -> None:
   if plan.episode is None or plan.episode.form == "unit":
     return
   for stage in plan.stages[:-1]:
-    if isinstance(stage, (stages.Poisson, stages.RandomAllocation)):
+    if stage.random_count:
       raise errors.UnsoundPlanError(
           f"form='{plan.episode.form}' with {stage} for classes: a step has a"
           " random number of classes, and one more class regroups every task;"

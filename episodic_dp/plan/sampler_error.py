@@ -27,8 +27,6 @@ _FRACTION_BITS = 256
 # total variation, and each of its probabilities by at most that ratio.
 UNIFORM_ERROR = 2.0 ** (31 - BITS)
 
-_RANDOM_COUNT = (stages_lib.Poisson, stages_lib.RandomAllocation)
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BinomialTable:
@@ -138,7 +136,7 @@ def capacities(
   for k, stage in enumerate(plan.stages):
     counts = hierarchy.child_counts(k)
     largest = int(counts.max())
-    if isinstance(stage, _RANDOM_COUNT):
+    if stage.random_count:
       tables = count_tables(stage, counts)
       largest = max(table.capacity for table in tables.values())
     elif isinstance(stage, stages_lib.FixedSize):
@@ -217,7 +215,7 @@ def sampling_error(
   for k, stage in enumerate(plan.stages):
     parents = math.prod((*plan.repeats, *slots[:k]))
     uniform += parents * slots[k] * UNIFORM_ERROR
-    if isinstance(stage, _RANDOM_COUNT):
+    if stage.random_count:
       tables = count_tables(stage, hierarchy.child_counts(k))
       table_error = worst = 0.0
       for children, table in tables.items():
@@ -225,11 +223,11 @@ def sampling_error(
         worst = max(worst, _unmatched(stage, children, table))
       tails += parents * table_error
       unmatched += worst
-    if isinstance(stage, stages_lib.RandomAllocation):
+    if stage.pass_steps is not None:
       # The table's 1 / T is rounded: doubled, the tail is still a bound.
       tails += table_error
       units = hierarchy.num_units(0) / 2**BITS
-      assigned, ratios = units, units * stage.steps
+      assigned, ratios = units, units * stage.pass_steps
   return SamplerError(
       variation=uniform + tails + assigned,
       # -ln(1 - x) <= x (1 + x) for these small x.

@@ -23,8 +23,36 @@ from episodic_dp import plain
 from episodic_dp.plan import hierarchy as hierarchy_lib
 
 
+class _Rule:
+  """The questions that every stage answers, mostly as `All` does.
+
+  Attributes:
+    random_count: whether the number of sampled children is random.
+  """
+
+  random_count: bool
+
+  @property
+  def coin(self) -> float:
+    """Return the probability that a separate coin leaves a child in."""
+    return 1.0
+
+  @property
+  def pass_steps(self) -> int | None:
+    """Return T if T steps share one assignment; None if each samples anew."""
+    return None
+
+  def most(self, children: np.ndarray | int) -> np.ndarray:
+    """Return the most that can be sampled of N children: int64."""
+    return np.asarray(children)
+
+  def exchanges(self, children: np.ndarray | int) -> np.ndarray:
+    """Return whether another child replaces one that is not sampled: bool."""
+    return self.most(children) < children
+
+
 @dataclasses.dataclass(frozen=True)
-class FixedSize:
+class FixedSize(_Rule):
   """Sample n children of every sampled unit, uniformly without replacement.
 
   Attributes:
@@ -32,6 +60,8 @@ class FixedSize:
   """
 
   n: int
+
+  random_count = False
 
   def __post_init__(self) -> None:
     _validate.count("FixedSize(n)", self.n, 1)
@@ -43,9 +73,13 @@ class FixedSize:
     """
     return np.minimum(1.0, self.n / np.maximum(children, 1))
 
+  def most(self, children: np.ndarray | int) -> np.ndarray:
+    """Return the smaller of n and N: int64."""
+    return np.minimum(children, self.n)
+
 
 @dataclasses.dataclass(frozen=True)
-class Poisson:
+class Poisson(_Rule):
   """Sample every child of a sampled unit independently with probability p.
 
   Attributes:
@@ -53,6 +87,13 @@ class Poisson:
   """
 
   p: float
+
+  random_count = True
+
+  @property
+  def coin(self) -> float:
+    """Return p."""
+    return float(self.p)
 
   def __post_init__(self) -> None:
     is_number = isinstance(self.p, numbers.Real)
@@ -67,8 +108,10 @@ class Poisson:
 
 
 @dataclasses.dataclass(frozen=True)
-class All:
+class All(_Rule):
   """Sample every child of every sampled unit."""
+
+  random_count = False
 
   def rate(self, children: np.ndarray) -> np.ndarray:
     """Return ones: float64."""
@@ -76,7 +119,7 @@ class All:
 
 
 @dataclasses.dataclass(frozen=True)
-class RandomAllocation:
+class RandomAllocation(_Rule):
   """Sample every unit in exactly one of T steps: balls into bins.
 
   Only the first stage can be of this type. Steps 0 .. T - 1 are one pass. Each
@@ -93,6 +136,13 @@ class RandomAllocation:
   """
 
   steps: int
+
+  random_count = True
+
+  @property
+  def pass_steps(self) -> int:
+    """Return T."""
+    return self.steps
 
   def __post_init__(self) -> None:
     _validate.count("RandomAllocation(steps)", self.steps, 1)

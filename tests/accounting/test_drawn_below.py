@@ -115,7 +115,7 @@ def test_examples_are_averaged_over_what_siblings_draw():
   """If all siblings were drawn with a user, an example paid six times that."""
   r = release(users(1000, 100), plan.Poisson(0.01), plan.Poisson(0.05), z=10.0)
   (kind,) = accounting.unit_profiles(r, "example")
-  assert isinstance(kind, random_count.Averaged) and len(kind.parts) <= 41
+  assert isinstance(kind, random_count.RandomType) and len(kind.parts) <= 41
   assert sum(chance for chance, _ in kind.parts) == pytest.approx(1)
   # 99 others at most, rounded up from 99 * 0.05.
   tree = amplification.Amplification((0.01,), 0.05, (10.0,), 0.1)

@@ -395,7 +395,7 @@ def _log_divergence(
       found[some] = _LOG_ROUNDING + np.logaddexp.reduce(
           _log_weighted(parts, log_k, d), axis=0
       )
-  elif isinstance(kind, random_count.Averaged):
+  elif isinstance(kind, random_count.RandomType):
     found = np.logaddexp.reduce([
         math.log(chance) + _log_divergence(part, log_alpha, direction)
         for chance, part in kind.parts

@@ -149,7 +149,7 @@ Part = amplification.Amplification | RandomCount
 
 
 @dataclasses.dataclass(frozen=True)
-class Averaged:
+class RandomType:
   """A unit whose type is random in each step.
 
   Attributes:
@@ -161,13 +161,13 @@ class Averaged:
 
   slow = True
 
-  def raised(self, chance: float) -> "Averaged":
+  def raised(self, chance: float) -> "RandomType":
     """Return types with numbers raised by a probability."""
     *others, (last, most) = (
         (share, kind.raised(chance) if isinstance(kind, RandomCount) else kind)
         for share, kind in self.parts
     )
-    return Averaged((*others, (last + chance, most)))
+    return RandomType((*others, (last + chance, most)))
 
   @property
   def inclusion_rate(self) -> float:
