@@ -11,7 +11,6 @@ from episodic_dp.accounting.guarantee import guarantee
 from episodic_dp.accounting.guarantee import guarantees
 from episodic_dp.accounting.ledger import Ledger
 from episodic_dp.accounting.lower_bounds import lower_bound
-from episodic_dp.accounting.profiles.amplification import theorem3_as_printed
 from episodic_dp.accounting.report import Guarantee
 from episodic_dp.accounting.sensitivity import unit_profiles
 from episodic_dp.accounting.statement import run_statement
@@ -28,7 +27,6 @@ __all__ = [
     "max_steps",
     "max_tasks",
     "run_statement",
-    "theorem3_as_printed",
     "unit_profiles",
     "verify",
 ]

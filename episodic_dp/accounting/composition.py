@@ -1,6 +1,8 @@
-"""Composition: from the ways to compose a run to its epsilon or delta.
+"""Composition: from the parts of a run to its epsilon or delta.
 
-A run has several ways, and the best of them holds. The most expensive type of
+A run is a list of entries, of equal steps each. Seen from one level, an entry
+is one or more phases of equal profiles. A run has several ways to compose its
+phases, and the best of them holds. The most expensive type of
 unit counts. A group costs no more than its units one after another.
 
 Replacing a unit is to remove it, then to add another in its place.
@@ -21,7 +23,7 @@ split is a bound. The whole run is split, not its steps, because the run without
 both units is a run.
 
 For a in the hundreds, e^a overflows a double. Then Renyi divergences bound the
-exchange (Mironov, "Renyi Differential Privacy", 2017, proposition 11, with p =
+replacing (Mironov, "Renyi Differential Privacy", 2017, proposition 11, with p =
 q = 2): for an order l > 1
 
   D_l(X || Z)  <=  (l - 1/2) / (l - 1) D_(2l)(X || Y) + D_(2l - 1)(Y || Z),
@@ -32,26 +34,26 @@ which for Gaussians on a line is an equality.
 from collections.abc import Callable, Sequence
 import dataclasses
 import math
+from typing import NamedTuple
 
 import numpy as np
 
+from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import sensitivity
 from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.accountants import moments
 from episodic_dp.accounting.accountants import pld
+from episodic_dp.accounting.accountants.base import Phase
 from episodic_dp.accounting.accountants.base import Phases
+from episodic_dp.accounting.profiles import allocation
 from episodic_dp.accounting.profiles import amplification
-from episodic_dp.accounting.profiles import random_count
-from episodic_dp.accounting.profiles import recurrence
+from episodic_dp.accounting.profiles.amplification import UnitProfile
+from episodic_dp.accounting.profiles.unit_profile import UnitProfiles
 from episodic_dp.plan import sampler_error
 
 # Relative spacing of two guesses of the epsilon of one unit of a group, the
 # smallest delta of one unit to try, and how many of its epsilons are tried.
 _SLACK, _LEAST_SHARE, _LINKS = 1e-3, 1e-290, 4
-# Types of units whose profiles count clip units: see `_charged`.
-_COUNTING = (
-    random_count.RandomCount, random_count.RandomType, recurrence.Recurrence
-)
 # More types of units than this are composed together: looser, but faster.
 _MAX_APART = 8
 # Tolerance of the curve for replacing a unit, which has only one direction.
@@ -67,8 +69,284 @@ _LEAST_DELTA = 1e-290
 # Above the first a, e^-a is zero as a double. Above the second epsilon Renyi
 # divergences may give a smaller bound.
 _NO_SHARE, _LARGE = 746.0, 200.0
-# Orders of the Renyi divergences of an exchange, useful at large epsilons.
+# Orders of the Renyi divergences for replacing, useful at large epsilons.
 _MOST_ORDER = 64
+
+# A run ------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Entry:
+  """A part of a run with equal steps.
+
+  Attributes:
+    release: the release of each step.
+    steps: number of steps, at least 1.
+  """
+
+  release: plan_lib.Release
+  steps: int
+
+  def same_description(self, other: "Entry") -> bool:
+    """Return whether another entry has an equal sampler and release."""
+    a, b = self.release, other.release
+    return a == b or (  # The very same hierarchy.
+        plan_lib.to_dict(a) == plan_lib.to_dict(b)
+    )
+
+
+def phases_of(
+    entry: Entry,
+    level: str,
+    *,
+    condition_on_step: bool = False,
+    replaced: bool = False,
+) -> Phases:
+  """Describe the steps of one entry as phases.
+
+  With `RandomAllocation(T)` a pass of T steps is one "step", and the last pass
+  may be incomplete. If only one step of a pass is seen, it is a step of
+  `Poisson(1 / T)`, which samples each unit with the same coins.
+
+  Args:
+    entry: the steps.
+    level: the privacy unit.
+    condition_on_step: whether to assume that the step in which a pass uses a
+      primary unit is known. It may suit the units inside it better: a pass is
+      then one step that surely samples this primary unit.
+    replaced: as for `unit_profiles`, and with `condition_on_step` only.
+
+  Raises:
+    UnsoundPlanError: no guarantee is proved for the level.
+    PlanError: there is no such level, or no noise.
+  """
+  release, steps = entry.release, int(entry.steps)
+  units = sensitivity.unit_profiles(release, level, replaced=replaced)
+  whole_pass = release.plan.stages[0].pass_steps
+  if whole_pass in (None, 1):
+    return (Phase(units, steps),)
+  passes, rest = divmod(steps, whole_pass)
+  parts = [(whole_pass, passes)]
+  found = []
+  if rest == 1:
+    found.append(Phase(units, 1))
+  elif rest:
+    parts.append((rest, 1))
+  primary_unit = not release.hierarchy.level_index(level)
+  if condition_on_step and (replaced or not primary_unit):
+    passes = sum(times for _, times in parts)
+    known = tuple(unit.in_known_step() for unit in units)
+    found.append(Phase(known, passes))
+  else:
+    primary = sensitivity.unit_profiles(release, release.levels[0])
+    farthest = max(unit.tail[1] for unit in primary)
+    for released, times in parts:
+      whole = allocation.Allocation(whole_pass, released, farthest)
+      inner: list[UnitProfile] = [whole]
+      if not primary_unit:
+        inner = [whole.around(*unit.rates_in_known_step()) for unit in units]
+      found.append(Phase(tuple(dict.fromkeys(inner)), times))
+  return tuple(phase for phase in found if phase.times)
+
+
+def routes(
+    entries: Sequence[Entry],
+    level: str,
+    *,
+    replaced: bool = False,
+) -> tuple[Phases, ...]:
+  """List the ways to compose the cost of a level; the best of them holds.
+
+  Args:
+    entries: the parts of a run.
+    level: the privacy unit.
+    replaced: whether neighbours differ in a unit's data, not in its presence;
+      known for units of a tree.
+
+  Returns:
+    Phases of the whole run, one for every way; () if private data are released
+    without noise, or nothing is known about replacing.
+
+  Raises:
+    UnsoundPlanError: no guarantee is proved for the level.
+    PlanError: there is no such level.
+  """
+  if not all(e.release.mechanism.guaranteed for e in entries):
+    for e in entries:
+      e.release.check_level(level)
+    return ()
+  conditions = [replaced]
+  if not replaced and any(
+      e.release.plan.stages[0].pass_steps is not None
+      and e.release.hierarchy.level_index(level) > 0
+      for e in entries
+  ):
+    conditions.append(True)
+  result = []
+  for condition in conditions:
+    times: dict[tuple[UnitProfiles, int], int] = {}
+    for entry in entries:
+      for phase in phases_of(
+          entry, level, condition_on_step=condition, replaced=replaced
+      ):
+        # Equal phases add up. A unit may have one type in one plan and another
+        # in the next, so several types add up in equal plans only.
+        first = next(
+            i for i, e in enumerate(entries)
+            if len(phase.unit_profiles) == 1 or e.same_description(entry)
+        )
+        key = phase.unit_profiles, first
+        times[key] = times.get(key, 0) + phase.times
+    result.append(
+        tuple(Phase(units, count) for (units, _), count in times.items())
+    )
+  if any(not phase.unit_profiles for run in result for phase in run):
+    return ()  # Of replaced units that recur in a step.
+  return tuple(result)
+
+
+class Ways(NamedTuple):
+  """The ways to compose a run for one of several units, often the only one.
+
+  Attributes:
+    group: k, the number of units.
+    runs: the ways if one of them is added or removed while others are missing;
+      () if private data are released without noise.
+    tree: the ways if the data of one are replaced, which are known for units of
+      a tree; None if units are added or removed.
+    error: error of the sampler for one, all steps together.
+  """
+
+  group: int
+  runs: tuple[Phases, ...]
+  tree: tuple[Phases, ...] | None
+  error: sampler_error.SamplerError
+
+
+def ways(
+    entries: Sequence[Entry], level: str, *, replaced: bool, group: int
+) -> Ways:
+  """Describe a run for a group of units, one after another.
+
+  Args:
+    entries: the parts of the run.
+    level: the privacy unit.
+    replaced: whether the units' data are replaced.
+    group: number of units, at least 1.
+
+  Raises:
+    UnsoundPlanError: no guarantee is proved for the level.
+    PlanError: there is no such level.
+  """
+  lost = 0 if replaced else group - 1
+  runs = routes([_depleted(entry, level, lost) for entry in entries], level)
+  error = sum(
+      (
+          sampler_error.sampling_error(
+              e.release.hierarchy, e.release.plan
+          ).times(int(e.steps))
+          for e in entries
+      ),
+      start=sampler_error.EXACT,
+  )
+  # `unmatched` is for one family, but a unit may be in several.
+  places = max(
+      (unit.families for run in runs for unit in _units(run)),
+      default=1,
+  )
+  error = dataclasses.replace(error, unmatched=places * error.unmatched)
+  if lost:
+    error = _depleted_error(error, entries, level, group * places)
+  if not replaced:
+    return Ways(group, runs, None, error)
+  tree = routes(entries, level, replaced=True)
+  if tree:  # Removing and adding may cost less than replacing in passes only.
+    runs = tuple(
+        run for run in runs if any(unit.in_passes for unit in _units(run))
+    )
+  return Ways(group, runs, tree, error)
+
+
+def _units(run: Phases) -> list[UnitProfile]:
+  """List the types of units of all phases."""
+  return [unit for phase in run for unit in phase.unit_profiles]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Depleted(plan_lib.FixedSize):
+  """`FixedSize(n)` in families that may have lost some units.
+
+  Attributes:
+    lost: the largest number of units that may have left one family.
+  """
+
+  lost: int = 0
+
+  def rate(self, children: np.ndarray) -> np.ndarray:
+    """Return the largest rate of those that stay: n / (N - lost), float64."""
+    return super().rate(np.asarray(children) - self.lost)
+
+
+def _depleted(entry: Entry, level: str, lost: int) -> Entry:
+  """Describe an entry after some units of a level have left.
+
+  Raises:
+    UnsoundPlanError: a `FixedSize` stage has no proof without these units.
+  """
+  release = entry.release
+  hierarchy, episode = release.hierarchy, release.plan.episode
+  k, stages = hierarchy.level_index(level), release.plan.stages
+  stage = stages[k]
+  if not lost or not isinstance(stage, plan_lib.FixedSize):
+    return entry
+  cut_in_order = episode is not None and episode.form == "disjoint"
+  spare = int(hierarchy.child_counts(k).min()) - stage.n
+  if spare <= lost and (cut_in_order or release.sample_level):
+    raise plan_lib.UnsoundPlanError(
+        f"no guarantee for {lost + 1} units of level '{level}' together:"
+        f" without them {stage} does not fill every slot; use a group of at"
+        f" most {max(spare, 1)}"
+    )
+  left = (*stages[:k], _Depleted(stage.n, lost), *stages[k + 1 :])
+  plan = dataclasses.replace(release.plan, stages=left)
+  return Entry(release.replace(plan=plan), entry.steps)
+
+
+# Largest difference between the tables of two sizes of a family, in total
+# variation.
+_TABLE_ERROR = 2.0**-88
+
+
+def _depleted_error(
+    error: sampler_error.SamplerError,
+    entries: Sequence[Entry],
+    level: str,
+    group: int,
+) -> sampler_error.SamplerError:
+  """Raise the sampler's error to that of families which lost some units.
+
+  Their random counts come from other tables. It is not known which counts both
+  neighbours can sample then.
+  """
+  families = 0
+  for entry in entries:
+    hierarchy = entry.release.hierarchy
+    k = hierarchy.level_index(level)
+    if entry.release.plan.stages[k].random_count:
+      parents = hierarchy.num_units(k - 1) if k else 1
+      families += int(entry.steps) * min(group, parents)
+  if not families:
+    return error
+  more = families * _TABLE_ERROR
+  return dataclasses.replace(
+      error,
+      variation=error.variation + more,
+      tails=error.tails + more,
+      unmatched=math.inf,
+  )
+
+
+# Its cost ---------------------------------------------------------------------
 
 # Direction -> epsilon at delta (or delta at epsilon), and the name of the
 # accountant that computed them.
@@ -81,59 +359,64 @@ class Query:
 
   Attributes:
     accountant: composes the steps.
-    delta: in (0, 1), to compute epsilon, or None.
-    epsilon: at least 0, to compute delta, or None.
+    at: the delta or epsilon.
     error: error of the sampler, all steps together.
     directions: those to compute; one is enough if both are equal.
-    one_of_many: whether queries of other deltas follow; see `base.Shared`.
   """
 
   accountant: base.Accountant
-  delta: float | None
-  epsilon: float | None
+  at: base.Question
   error: sampler_error.SamplerError
   directions: tuple[amplification.Direction, ...] = amplification.DIRECTIONS
-  one_of_many: bool = False
 
   @property
-  def nothing(self) -> dict[str, float]:
+  def unknown(self) -> dict[str, float]:
     """Return the values of a run that guarantees nothing."""
-    return self.both(math.inf if self.epsilon is None else 1.0)
+    return self.both(self.at.unknown)
 
   def both(self, value: float) -> dict[str, float]:
     """Return one value for both directions."""
     return dict.fromkeys(amplification.DIRECTIONS, value)
 
 
-def cost(query: Query, ways: sensitivity.Ways) -> Found:
+def cost(
+    accountant: base.Accountant, at: base.Question, ways: Ways
+) -> Found:
   """Compute what a group of units costs, one after another.
 
   Returns:
     The values of both directions. Replaced units of a tree are always composed
     by loss distributions.
   """
-  return _of_one(query, ways) if ways.group == 1 else _of_chain(query, ways)
+  query = Query(accountant, at, ways.error)
+  if ways.group == 1:
+    return _of_one(query, ways)
+  if isinstance(at, base.Delta):
+    return _chain_at_delta(query, at, ways)
+  return _chain_at_epsilon(query, at, ways)
 
 
 def values(
     accountant: base.Accountant,
-    ways: sensitivity.Ways,
+    ways: Ways,
     delta: float | None,
     epsilon: float | None,
 ) -> dict[str, float]:
   """Compute one of many points of a run's privacy curve, by direction."""
-  query = Query(accountant, delta, epsilon, ways.error, one_of_many=True)
-  return cost(query, ways)[0]
+  at: base.Question = base.Epsilon(epsilon or 0.0)
+  if delta is not None:
+    at = base.Delta(delta, shared=True)
+  return cost(accountant, at, ways)[0]
 
 
-def _of_one(query: Query, ways: sensitivity.Ways) -> Found:
+def _of_one(query: Query, ways: Ways) -> Found:
   """Compute what one unit costs."""
   if ways.tree is None:
     return _best(query, ways.runs), query.accountant.name
   # Replacing is symmetric: one direction is both.
   by_way, precise = (
       dataclasses.replace(query, accountant=each, directions=("remove",))
-      for each in (Exchange(query.accountant), pld.PLD(tolerance=_PRECISE))
+      for each in (ReplaceOne(query.accountant), pld.PLD(tolerance=_PRECISE))
   )
   return min(
       (_best(by_way, ways.runs), query.accountant.name),
@@ -155,7 +438,7 @@ def _best(query: Query, runs: Sequence[Phases]) -> dict[str, float]:
     a way.
   """
   return min(
-      [*(_charged(query, run) for run in runs), query.nothing],
+      [*(_charged(query, run) for run in runs), query.unknown],
       key=lambda v: max(v.values()),
   )
 
@@ -165,39 +448,38 @@ def _charged(query: Query, run: Phases) -> dict[str, float]:
 
   `unmatched` is known for a unit that is on one path of each step. It is
   unknown for a profile that counts clip units below it, or the places that hold
-  it: if nothing is guaranteed then, the numbers are raised.
+  it: if nothing is guaranteed then, the numbers are raised. This costs more,
+  but requires no more of a step than the unmatched probability (section 7 of
+  the proof).
   """
-  units = [unit for phase in run for unit in phase.unit_profiles]
-  if not any(isinstance(unit, _COUNTING) for unit in units):
-    return _values(query, run, query.error.unmatched)
-  found = _values(query, run, math.inf)
-  if max(found.values()) < max(query.nothing.values()):
-    return found
-  return _values(
-      query, _raised(run, query.error.tails), query.error.unmatched
+  raised = tuple(
+      Phase(
+          tuple(u.raised(query.error.tails) for u in phase.unit_profiles),
+          phase.times,
+      )
+      for phase in run
   )
+  if raised != run:
+    unmatched = dataclasses.replace(query.error, unmatched=math.inf)
+    found = _values(query, run, unmatched)
+    if max(found.values()) < query.at.unknown:
+      return found
+  return _values(query, raised, query.error)
 
 
-def _values(query: Query, run: Phases, unmatched: float) -> dict[str, float]:
+def _values(
+    query: Query, run: Phases, error: sampler_error.SamplerError
+) -> dict[str, float]:
   """Compute the values of the most expensive unit.
 
   Values below the largest one so far are not distinguished.
   """
-  error = dataclasses.replace(query.error, unmatched=unmatched)
-  accountant = query.accountant
-  if query.one_of_many:
-    accountant = base.Shared(accountant)
   values = query.both(0.0)
   for direction in query.directions:
     value = 0.0
     for part in _apart(run):
-      enough = (1 - 1e-6) * value
-      if query.delta is not None:
-        found = accountant.epsilon(part, direction, query.delta, error, enough)
-      else:
-        epsilon = float(query.epsilon or 0)
-        found = accountant.delta(part, direction, epsilon, error, enough)
-      value = max(value, found)
+      at = dataclasses.replace(query.at, least=(1 - 1e-6) * value)
+      value = max(value, query.accountant.answer(part, direction, at, error))
     values[direction] = value
   return values if len(query.directions) > 1 else query.both(value)
 
@@ -218,53 +500,38 @@ def _apart(run: Phases) -> tuple[Phases, ...]:
   (i,) = several
   units = sorted(run[i].unit_profiles, key=lambda unit: -math.prod(unit.tail))
   return tuple(
-      (*run[:i], base.Phase((unit,), run[i].times), *run[i + 1 :])
+      (*run[:i], Phase((unit,), run[i].times), *run[i + 1 :])
       for unit in units
   )
 
 
-def _raised(run: Phases, chance: float) -> Phases:
-  """Raise the numbers that units sample by the probability that tables cut off.
-
-  It costs more, but requires no more of a step than the unmatched probability:
-  see section 7 of the proof.
-  """
-  return tuple(
-      base.Phase(
-          tuple(
-              unit.raised(chance) if isinstance(unit, _COUNTING) else unit
-              for unit in phase.unit_profiles
-          ),
-          phase.times,
-      )
-      for phase in run
-  )
-
-
-def _of_chain(query: Query, ways: sensitivity.Ways) -> Found:
+def _chain_at_delta(query: Query, at: base.Delta, ways: Ways) -> Found:
   """Bound what a group costs by the curve of one of its units.
 
   If (e, d) holds for each of k links of a chain of neighbours, the ends of the
   chain have (k e, d (1 + e^e + ... + e^((k - 1) e))): section 12 of the proof.
-  A given delta is reached by the least such e; a given epsilon by the best of a
-  few.
+  The least such e is found.
   """
   link, group = 0.0, ways.group
-  if query.epsilon is not None:
-    found: list[Found] = []
-    for link in np.linspace(0.0, query.epsilon / group, _LINKS).tolist():
-      values, name = _of_one(dataclasses.replace(query, epsilon=link), ways)
-      links = _links(link, group)
-      found.append(({d: min(1.0, v * links) for d, v in values.items()}, name))
-    return min(found, key=_most)
-  assert query.delta is not None
-  while (share := query.delta / _links(link, group)) > _LEAST_SHARE:
-    values, name = _of_one(dataclasses.replace(query, delta=share), ways)
+  while (share := at.value / _links(link, group)) > _LEAST_SHARE:
+    each = dataclasses.replace(at, value=share)
+    values, name = _of_one(dataclasses.replace(query, at=each), ways)
     most = max(values.values())
     if most <= link or math.isinf(most):
       return {d: group * v for d, v in values.items()}, name
     link = most * (1 + _SLACK)
-  return query.nothing, query.accountant.name
+  return query.unknown, query.accountant.name
+
+
+def _chain_at_epsilon(query: Query, at: base.Epsilon, ways: Ways) -> Found:
+  """Bound the delta of a group: the best of a few links at most epsilon / k."""
+  found: list[Found] = []
+  for link in np.linspace(0.0, at.value / ways.group, _LINKS).tolist():
+    each = dataclasses.replace(query, at=base.Epsilon(link))
+    values, name = _of_one(each, ways)
+    links = _links(link, ways.group)
+    found.append(({d: min(1.0, v * links) for d, v in values.items()}, name))
+  return min(found, key=_most)
 
 
 def _links(epsilon: float, group: int) -> float:
@@ -277,7 +544,7 @@ def _links(epsilon: float, group: int) -> float:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Exchanged:
+class ReplaceOneCurve:
   """The profile of a run for replacing a unit.
 
   Attributes:
@@ -295,6 +562,20 @@ class Exchanged:
   def delta(self, epsilon: float) -> float:
     """See `base.Curve`."""
     return self.split_of_epsilon(epsilon)[0]
+
+  def refined(
+      self,
+      accountant: base.Accountant,
+      run: Phases,
+      remove_at: base.Question,
+      add_at: base.Question,
+  ) -> "ReplaceOneCurve":
+    """Return the curve with bounds that are precise near two questions too."""
+    remove = accountant.curve(run, "remove", remove_at)
+    add = accountant.curve(run, "add", add_at)
+    return ReplaceOneCurve(
+        base.Least((self.remove, remove)), base.Least((self.add, add))
+    )
 
   def split_of_delta(self, delta: float) -> tuple[float, float, float]:
     """Find the least a + b, and the shares of delta for R and A.
@@ -345,59 +626,52 @@ def _least(
   return min(found)
 
 
-def exchanged(
-    accountant: base.Accountant,
-    run: Phases,
-    *,
-    delta: float | None = None,
-    epsilon: float | None = None,
-    enough: float = 0.0,
-) -> Exchanged:
-  """Bound the exchange by an accountant, precisely near delta or epsilon.
+def replace_one_curve(
+    accountant: base.Accountant, run: Phases, at: base.Question
+) -> ReplaceOneCurve:
+  """Bound a run for replacing a unit by an accountant's curves.
 
   Args:
     accountant: composes the steps.
     run: the phases to compose.
-    delta: in (0, 1), or None if epsilon is given.
-    epsilon: at least 0, or None if delta is given.
-    enough: deltas at or below this need not be distinguished.
+    at: the question near which the curve is precise.
   """
-  removes: list[base.Curve] = []
-  adds: list[base.Curve] = []
-  if epsilon is not None:
-    a = b = epsilon / 2
-    for _ in range(_ROUNDS):
-      removes.append(
-          accountant.curve(run, "remove", epsilon=a, enough=enough / 2)
-      )
-      less = enough / 2 * math.exp(-min(a, 700.0))
-      adds.append(accountant.curve(run, "add", epsilon=b, enough=less))
-      found = Exchanged(base.Least(tuple(removes)), base.Least(tuple(adds)))
-      _, a, b = found.split_of_epsilon(epsilon)
-    return found
-  assert delta is not None
-  at_remove = delta / 2
-  remove = accountant.curve(run, "remove", delta=at_remove)
-  a = remove.epsilon(at_remove)
-  if remove.epsilon(delta) > _NO_SHARE:
-    return Exchanged(remove, base.UNPROTECTED)  # No split leaves A any delta.
-  at_add = at_remove * math.exp(-min(a, 600.0))
+  if isinstance(at, base.Delta):
+    return _near_delta(accountant, run, at.value)
+  a, b, half = at.value / 2, at.value / 2, at.least / 2
+  found = ReplaceOneCurve(base.UNPROTECTED, base.UNPROTECTED)
   for _ in range(_ROUNDS):
-    removes.append(
-        accountant.curve(run, "remove", delta=max(at_remove, _LEAST_DELTA))
+    found = found.refined(
+        accountant, run, base.Epsilon(a, half),
+        base.Epsilon(b, half * math.exp(-min(a, 700.0))),
     )
-    adds.append(
-        accountant.curve(run, "add", delta=max(at_add, _LEAST_DELTA))
+    _, a, b = found.split_of_epsilon(at.value)
+  return found
+
+
+def _near_delta(
+    accountant: base.Accountant, run: Phases, delta: float
+) -> ReplaceOneCurve:
+  """Compute `replace_one_curve` near a delta."""
+  first = delta / 2
+  remove = accountant.curve(run, "remove", base.Delta(first))
+  found = ReplaceOneCurve(remove, base.UNPROTECTED)
+  if remove.epsilon(delta) > _NO_SHARE:
+    return found  # No split leaves A any delta.
+  second = first * math.exp(-min(remove.epsilon(first), 600.0))
+  for _ in range(_ROUNDS):
+    found = found.refined(
+        accountant, run, base.Delta(max(first, _LEAST_DELTA)),
+        base.Delta(max(second, _LEAST_DELTA)),
     )
-    found = Exchanged(base.Least(tuple(removes)), base.Least(tuple(adds)))
-    total, at_remove, at_add = found.split_of_delta(delta)
+    total, first, second = found.split_of_delta(delta)
     if math.isinf(total):
       break
   return found
 
 
 def by_moments(run: Phases) -> moments.RenyiCurve:
-  """Bound the exchange by Renyi divergences."""
+  """Bound the replacing of a unit by Renyi divergences."""
   order = np.asarray(moments.orders(_MOST_ORDER))
   at = tuple(sorted({*(2 * order).tolist(), *(2 * order - 1).tolist()}))
   # (order - 1) times the divergence, at every order.
@@ -415,32 +689,25 @@ def by_moments(run: Phases) -> moments.RenyiCurve:
 
 
 @dataclasses.dataclass(frozen=True)
-class Exchange(base.Accountant):
+class ReplaceOne(base.Accountant):
   """Bounds the replacing of a unit by what an accountant says of one.
 
   Attributes:
-    accountant: composes the steps; both directions of an exchange are equal.
+    accountant: composes the steps; both directions are equal.
   """
 
   accountant: base.Accountant
-  name = "exchange"
+  name = "replace-one"
 
   def curve(
       self,
       phases: Phases,
       direction: amplification.Direction,
-      *,
-      delta: float | None = None,
-      epsilon: float | None = None,
-      enough: float = 0.0,
+      at: base.Question,
   ) -> base.Curve:
     """See `Accountant`."""
-    found: list[base.Curve] = [
-        exchanged(
-            self.accountant, phases, delta=delta, epsilon=epsilon, enough=enough
-        )
-    ]
-    if delta is not None and found[0].epsilon(delta) > _LARGE:
-      found.append(by_moments(phases))
-      found.append(exchanged(moments.RDP(), phases, delta=delta))
-    return base.Least(tuple(found))
+    found: base.Curve = replace_one_curve(self.accountant, phases, at)
+    if at.epsilon(found) <= _LARGE:
+      return found
+    rdp = replace_one_curve(moments.RDP(), phases, at)
+    return base.Least((found, rdp, by_moments(phases)))

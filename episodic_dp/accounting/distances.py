@@ -30,7 +30,7 @@ import numpy as np
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting.profiles import counts as counts_lib
 from episodic_dp.accounting.profiles import random_count
-from episodic_dp.accounting.profiles import unit_profile
+from episodic_dp.accounting.profiles.amplification import UnitProfile
 from episodic_dp.plan import sampler_error
 
 
@@ -241,13 +241,11 @@ def _made(
 ) -> Paths:
   """Build paths from their family sizes; every last unit contributes."""
   parts = list(zip(plan.stages, sizes.T, strict=False))
-  return Paths(
-      np.stack([stage.rate(size) for stage, size in parts], axis=1),
-      np.stack([stage.exchanges(size) for stage, size in parts], axis=1),
-      *counts,
-      unit=unit,
-      filled=np.ones(unit.size),
-  )
+  rates = np.stack([stage.rate(size) for stage, size in parts], axis=1)
+  exchanged = np.stack([stage.exchanges(size) for stage, size in parts], axis=1)
+  own, others, drawn = counts
+  filled = np.ones(unit.size)
+  return Paths(rates, exchanged, own, others, drawn, unit, filled)
 
 
 def _counted_paths(
@@ -426,7 +424,7 @@ class _Families(NamedTuple):
 
 def averaged(
     release: plan_lib.Release, k: int, *, replaced: bool = False
-) -> unit_profile.UnitProfiles:
+) -> tuple[UnitProfile, ...]:
   """Describe units for which their own or their siblings' numbers are random.
 
   The numbers of the siblings on the path, and of the units that are sampled if
@@ -434,10 +432,10 @@ def averaged(
   the profile is the average over them.
   """
   z = float(release.mechanism.noise_multiplier)
-  found: list[unit_profile.UnitProfile] = []
+  found: list[UnitProfile] = []
   for path in random_paths(release, k):
     chances = {path.others: 0.0, **_chances(release, k, path)}
-    parts: list[tuple[float, random_count.Part]] = []
+    parts: list[tuple[float, UnitProfile]] = []
     for counted, chance in sorted(chances.items()):
       kind = random_count.RandomCount(
           outer_rates=path.rates[:-1],

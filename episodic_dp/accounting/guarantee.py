@@ -18,7 +18,7 @@ from episodic_dp.accounting.accountants import pld
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.report import Guarantee
 
-Entry = sensitivity.Entry
+Entry = composition.Entry
 AnyAccountant = str | base.Accountant
 
 _ACCOUNTANTS: dict[str, base.Accountant] = {
@@ -217,11 +217,12 @@ def compose_guarantee(
     check(entry.steps, delta, epsilon)
   replaced = report.is_replaced(neighbours)
   releases = [e.release for e in entries]
-  ways = sensitivity.ways(entries, level, replaced=replaced, group=group)
+  ways = composition.ways(entries, level, replaced=replaced, group=group)
   inclusion = max(sensitivity.inclusion_rate(r, level) for r in releases)
-  values, name = composition.cost(
-      composition.Query(chosen, delta, epsilon, ways.error), ways
-  )
+  at: base.Question = base.Epsilon(epsilon or 0.0)
+  if delta is not None:
+    at = base.Delta(delta)
+  values, name = composition.cost(chosen, at, ways)
   changed = f"up to {group} units of level '{level}' together"
   direction = "both" if replaced else max(values, key=lambda d: values[d])
   largest = max(values.values())

@@ -27,15 +27,15 @@ from typing import Any
 from episodic_dp import _validate
 from episodic_dp import plain
 from episodic_dp import plan as plan_lib
+from episodic_dp.accounting import composition
 from episodic_dp.accounting import report
-from episodic_dp.accounting import sensitivity
 from episodic_dp.accounting.guarantee import AnyAccountant
 from episodic_dp.accounting.guarantee import compose_guarantee
 from episodic_dp.accounting.guarantee import compose_guarantees
 from episodic_dp.accounting.guarantee import MAX_STEPS
 from episodic_dp.errors import shown
 
-Entry = sensitivity.Entry
+Entry = composition.Entry
 
 # `spent` computes a pass for at least this many of its steps.
 _RUNGS = 16

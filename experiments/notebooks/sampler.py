@@ -67,6 +67,7 @@ from episodic_dp import plan
 from episodic_dp.accounting import report
 from episodic_dp.output import plotting
 from episodic_dp.output import tables
+from experiments.evidence import errata
 from tests.oracles import exact
 from tests.oracles import worst_case
 
@@ -174,7 +175,7 @@ def profiles():
             for e in at
         ],
         "Theorem 3 as printed": [
-            accounting.theorem3_as_printed(0.5, e, Z) for e in at
+            errata.theorem3_as_printed(0.5, e, Z) for e in at
         ],
     }
     for number, (label, curve) in enumerate(curves.items()):

@@ -7,11 +7,11 @@ from scipy import stats
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting import distances
+from episodic_dp.accounting import recurrence
 from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import counts
 from episodic_dp.accounting.profiles import random_count
-from episodic_dp.accounting.profiles import recurrence
 
 DEEP = ("user", "group", "example")
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from episodic_dp import accounting
-from episodic_dp.accounting import sensitivity
+from episodic_dp.accounting import composition
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.plan import release as release_lib
 from tests.accounting import enumerated
@@ -62,8 +62,8 @@ def drawn_case(seed, number):
 
 def bounds(case, epsilon):
   """The bounds on adding and removing a unit, and on replacing it."""
-  entry = sensitivity.Entry(case.release, case.steps)
-  routes = sensitivity.routes((entry,), case.level)
+  entry = composition.Entry(case.release, case.steps)
+  routes = composition.routes((entry,), case.level)
   found = {
       direction: min(
           float(enumerated.profile(

@@ -8,8 +8,8 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting import distances
+from episodic_dp.accounting import recurrence
 from episodic_dp.accounting.profiles import amplification
-from episodic_dp.accounting.profiles import recurrence
 from episodic_dp.plan import sampler_error
 from tests.accounting import enumerated
 from tests.oracles import exact

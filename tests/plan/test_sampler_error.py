@@ -10,10 +10,10 @@ import pytest
 from scipy import stats
 
 from episodic_dp import plan
+from episodic_dp.accounting import recurrence
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import counts
 from episodic_dp.accounting.profiles import random_count
-from episodic_dp.accounting.profiles import recurrence
 from episodic_dp.plan import sampler_error
 
 

@@ -8,7 +8,7 @@ The charge for the sampler's error, which all of them share, is computed here.
 import abc
 import dataclasses
 import math
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -33,6 +33,9 @@ class Phase:
 
 
 Phases = tuple[Phase, ...]
+Reals = TypeVar("Reals", float, np.ndarray)
+"""One number or float64[n]."""
+
 # The hockey-stick divergence is computed to about ten digits or better.
 _ROUNDING = 1e-9
 
@@ -90,7 +93,7 @@ class GaussianCurve:
 
   def epsilon(self, delta: float) -> float:
     """See `Curve`."""
-    if delta <= 0:
+    if delta <= 0 or math.isinf(self.distance):
       return math.inf
     if self.delta(0.0) <= delta:
       return 0.0
@@ -109,6 +112,8 @@ class GaussianCurve:
 
   def delta(self, epsilon: float) -> float:
     """See `Curve`."""
+    if math.isinf(self.distance):
+      return 1.0
     found = amplification.hockey_stick(np.asarray(epsilon), self.distance)
     return min(1.0, float(found) * (1 + _ROUNDING))
 
@@ -163,24 +168,6 @@ def charge_sampler_error(
     error: the error of all steps together.
   """
   return _Charged(curve, error) if error.variation > 0 else curve
-
-
-def remaining_delta(delta: float, error: sampler_error.SamplerError) -> float:
-  """Subtract the sampler's error from delta; 0 or less means none remains."""
-  reduced = math.nextafter(delta * math.exp(-error.log_ratio), 0.0)
-  return max(
-      delta - 2 * error.variation,
-      reduced - min(2 * error.tails, error.unmatched),
-  )
-
-
-def negligible(error: sampler_error.SamplerError, epsilon: float) -> float:
-  """Find a delta that is negligible next to the sampler's error at epsilon."""
-  charges = [_grown(error.variation, epsilon)]
-  below = epsilon - 2 * error.log_ratio
-  if below >= 0:
-    charges.append(min(_grown(error.tails, below), error.unmatched))
-  return _LITTLE * min(charges)
 
 
 # If the sampler's error takes less than this share of delta at an epsilon, no
@@ -245,43 +232,155 @@ def _grown(variation: float, epsilon: float) -> float:
   return math.exp(min(charge, 0.0))
 
 
+# Questions -------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Delta:
+  """The question for the epsilon of a run at a delta.
+
+  Attributes:
+    value: delta, in (0, 1).
+    least: smaller epsilons need not be told apart; a fast bound below it will
+      do.
+    shared: whether one curve answers for all deltas between two powers of 100,
+      because many of them are asked.
+  """
+
+  value: float
+  least: float = 0.0
+  shared: bool = False
+
+  unknown = math.inf
+
+  def of(self, curve: Curve) -> float:
+    """Return the answer that a curve gives."""
+    return curve.epsilon(self.value)
+
+  def is_below(self, curve: Curve) -> bool:
+    """Return whether the answer of a curve is at most `least`."""
+    return curve.delta(self.least) <= self.value
+
+  def epsilon(self, curve: Curve) -> float:
+    """Return the epsilon in question."""
+    return curve.epsilon(self.value)
+
+  def of_moments(self, power: Reals, log_moment: Reals) -> Reals:
+    """Return the epsilon that E e^(power * loss) gives."""
+    return (log_moment - math.log(self.value)) / power
+
+  def from_moments(self, least: float) -> float:
+    """Return the answer for the least of those numbers."""
+    return max(0.0, least)
+
+  def without(self, error: sampler_error.SamplerError) -> "Delta | None":
+    """Return the question for an exact sampler; None if no delta is left."""
+    reduced = math.nextafter(self.value * math.exp(-error.log_ratio), 0.0)
+    left = max(
+        self.value - 2 * error.variation,
+        reduced - min(2 * error.tails, error.unmatched),
+    )
+    if left <= 0:
+      return None
+    if self.shared:
+      return Delta(100.0 ** math.floor(math.log(left, 100)))
+    return Delta(left, self.least)
+
+
+@dataclasses.dataclass(frozen=True)
+class Epsilon:
+  """The question for the delta of a run at an epsilon.
+
+  Attributes:
+    value: epsilon, at least 0.
+    least: smaller deltas need not be told apart; a fast bound below it will do.
+  """
+
+  value: float
+  least: float = 0.0
+
+  unknown = 1.0
+
+  def of(self, curve: Curve) -> float:
+    """Return the answer that a curve gives."""
+    return curve.delta(self.value)
+
+  def is_below(self, curve: Curve) -> bool:
+    """Return whether the answer of a curve is at most `least`."""
+    return self.of(curve) <= self.least
+
+  def epsilon(self, curve: Curve) -> float:
+    """Return the epsilon in question."""
+    del curve
+    return self.value
+
+  def of_moments(self, power: Reals, log_moment: Reals) -> Reals:
+    """Return ln of the delta that E e^(power * loss) gives."""
+    return log_moment - power * self.value
+
+  def from_moments(self, least: float) -> float:
+    """Return the answer for the least of those numbers."""
+    return math.exp(min(least, 0.0))
+
+  def without(self, error: sampler_error.SamplerError) -> "Epsilon":
+    """Return the question for an exact sampler.
+
+    A delta that is negligible next to the sampler's error is not resolved.
+    """
+    charges = [_grown(error.variation, self.value)]
+    below = self.value - 2 * error.log_ratio
+    if below >= 0:
+      charges.append(min(_grown(error.tails, below), error.unmatched))
+    return Epsilon(self.value, max(self.least, _LITTLE * min(charges)))
+
+
+Question = Delta | Epsilon
+
 # Accountants ----------------------------------------------------------------
 
 
 class Accountant(abc.ABC):
   """Composes phases; frozen and hashable.
 
-  Formal guarantees: for every direction, `epsilon` and `delta` are upper bounds
-  on the true values for the phases' profiles. Rounding, truncation and
-  discretisation only increase them.
+  Formal guarantees: for every direction, answers are upper bounds on the true
+  values for the phases' profiles. Rounding, truncation and discretisation only
+  increase them.
   """
 
   name: str
 
   @abc.abstractmethod
   def curve(
-      self,
-      phases: Phases,
-      direction: Direction,
-      *,
-      delta: float | None = None,
-      epsilon: float | None = None,
-      enough: float = 0.0,
+      self, phases: Phases, direction: Direction, at: Question
   ) -> Curve:
-    """Bound a run, precisely near the given delta or epsilon.
-
-    Args:
-      phases: the phases to compose.
-      direction: "remove" or "add".
-      delta: in (0, 1), or None if epsilon is given.
-      epsilon: at least 0, or None if delta is given.
-      enough: values of the answer at or below this need not be distinguished
-        (epsilon for a given delta, delta for a given epsilon); a fast bound at
-        or below it suffices.
+    """Bound a run in one direction, precisely near the question.
 
     Raises:
       PlanError: the accountant cannot compose these phases.
     """
+
+  def answer(
+      self,
+      phases: Phases,
+      direction: Direction,
+      at: Question,
+      error: sampler_error.SamplerError = sampler_error.EXACT,
+  ) -> float:
+    """Compute epsilon at a delta, or delta at an epsilon, in one direction.
+
+    Args:
+      phases: the phases to compose.
+      direction: "remove" or "add".
+      at: the question.
+      error: error of the run's sampler, all steps together; see
+        `charge_sampler_error`.
+    """
+    unseen = BoundedLoss(0.0, sampled(phases) + 2 * error.variation)
+    exact = at.without(error)
+    if at.of(unseen) == 0 or exact is None:
+      return at.of(unseen)
+    curve = charge_sampler_error(self.curve(phases, direction, exact), error)
+    return min(at.of(unseen), at.of(curve))
 
   def epsilon(
       self,
@@ -289,25 +388,9 @@ class Accountant(abc.ABC):
       direction: Direction,
       delta: float,
       error: sampler_error.SamplerError = sampler_error.EXACT,
-      enough: float = 0.0,
   ) -> float:
-    """Compute epsilon of a run in one direction, or infinity.
-
-    Args:
-      phases: the phases to compose.
-      direction: "remove" or "add".
-      delta: in (0, 1).
-      error: error of the run's sampler, all steps together; see
-        `charge_sampler_error`.
-      enough: epsilons at or below this need not be distinguished.
-    """
-    if sampled(phases) + 2 * error.variation <= delta:
-      return 0.0
-    left = remaining_delta(delta, error)
-    if left <= 0:
-      return math.inf
-    curve = self.curve(phases, direction, delta=left, enough=enough)
-    return charge_sampler_error(curve, error).epsilon(delta)
+    """Compute epsilon of a run in one direction; see `answer`."""
+    return self.answer(phases, direction, Delta(delta), error)
 
   def delta(
       self,
@@ -315,43 +398,6 @@ class Accountant(abc.ABC):
       direction: Direction,
       epsilon: float,
       error: sampler_error.SamplerError = sampler_error.EXACT,
-      enough: float = 0.0,
   ) -> float:
-    """Compute delta of a run in one direction at epsilon; see `epsilon`."""
-    curve = self.curve(
-        phases, direction, epsilon=epsilon,
-        enough=max(enough, negligible(error, epsilon)),
-    )
-    return min(
-        1.0,
-        charge_sampler_error(curve, error).delta(epsilon),
-        sampled(phases) + 2 * error.variation,
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class Shared(Accountant):
-  """Computes one curve for all deltas between two powers of 100.
-
-  Attributes:
-    accountant: computes the curve, precisely near the smaller power.
-  """
-
-  accountant: Accountant
-  name = "shared"
-
-  def curve(
-      self,
-      phases: Phases,
-      direction: Direction,
-      *,
-      delta: float | None = None,
-      epsilon: float | None = None,
-      enough: float = 0.0,
-  ) -> Curve:
-    """See `Accountant`."""
-    if delta is not None:
-      delta, enough = 100.0 ** math.floor(math.log(delta, 100)), 0.0
-    return self.accountant.curve(
-        phases, direction, delta=delta, epsilon=epsilon, enough=enough
-    )
+    """Compute delta of a run in one direction; see `answer`."""
+    return self.answer(phases, direction, Epsilon(epsilon), error)

@@ -50,11 +50,9 @@ import scipy
 
 from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.profiles import amplification
-from episodic_dp.accounting.profiles import counts
-from episodic_dp.accounting.profiles import random_count
-from episodic_dp.accounting.profiles import recurrence
 from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.accounting.profiles.amplification import Direction
+from episodic_dp.accounting.profiles.amplification import UnitProfile
 
 # Relative error of the log-moment that determines the points.
 _TOLERANCE = 1e-3
@@ -65,19 +63,13 @@ _OCTAVES = 72
 _OF_USE = 105.0
 # A share that covers rounding errors, which are far smaller.
 _ROUNDING = 1e-9
-# The same for a logarithm near the smallest doubles, which have few digits.
-_LOG_ROUNDING = 1e-5
 # Number of losses to sum at a time.
 _CHUNK = 1 << 7
 
-# Below the first number a double may have lost digits. Chords end in a constant
-# long before, but far below the second number.
-_SMALL, _SMALL_ON_CHORDS = 1e-280, 1e-30
-# Number of terms into which a mixture's weights are split, and of places.
-_MOST_GROUPS, _MOST_PLACES = 128, 24
-# A distance of zero is replaced by this one: larger, so never optimistic.
-_MIN_DISTANCE = 1e-9
+# Below this number a double may have lost digits.
+_SMALL = 1e-280
 
+_LARGEST_ORDER = 512
 # Number of orders that are added near the best one at a time.
 _BETWEEN = 20
 
@@ -132,7 +124,7 @@ def _tail(unit_profiles: unit_profile.UnitProfiles) -> tuple[float, float]:
   tails = [kind.tail for kind in unit_profiles if kind.tail[0] > 0]
   weight = max((w for w, _ in tails), default=0.0)
   distance = max((d for _, d in tails), default=0.0)
-  return weight, max(distance, _MIN_DISTANCE)
+  return weight, max(distance, amplification.MIN_DISTANCE)
 
 
 def _convexity_bound(
@@ -348,7 +340,7 @@ def _log_chunk(
 
 
 def _log_excess(
-    kind: unit_profile.UnitProfile,
+    kind: UnitProfile,
     log_alpha: np.ndarray,
     direction: amplification.Direction,
 ) -> np.ndarray:
@@ -356,8 +348,7 @@ def _log_excess(
 
   Where a double would underflow, bounds of its logarithm are used.
   """
-  exact = isinstance(kind, amplification.Amplification)
-  small = _SMALL if exact else _SMALL_ON_CHORDS
+  small = kind.least_exact
   value = unit_profile.bounded_excess((kind,), log_alpha, direction, small)
   result = np.log(np.maximum(value, _SMALL))
   other: amplification.Direction = "add" if direction == "remove" else "remove"
@@ -365,146 +356,10 @@ def _log_excess(
     low = np.flatnonzero((value < small) & ((log_alpha >= 0) == (sign > 0)))
     if low.size:
       # alpha H_(1/alpha) below alpha = 1
-      bound = _log_divergence(kind, sign * log_alpha[low], which)
+      bound = kind.log_divergence(sign * log_alpha[low], which)
       bound += np.minimum(log_alpha[low], 0.0)
       result[low] = np.minimum(result[low], bound)
   return result
-
-
-def _log_divergence(
-    kind: unit_profile.UnitProfile,
-    log_alpha: np.ndarray,
-    direction: amplification.Direction,
-) -> np.ndarray:
-  """Bound ln of a kind's divergence, for alpha >= 1."""
-  weight, distance = kind.tail
-  if weight == 0:
-    return np.full_like(log_alpha, -np.inf)
-  bound = math.log(weight) + log_hockey_stick(
-      log_alpha, max(distance, _MIN_DISTANCE)
-  )
-  found = bound
-  if isinstance(kind, amplification.Amplification):
-    log_weight, terms = kind.terms(log_alpha, direction)
-    some = np.isfinite(log_weight)
-    found = np.full_like(log_alpha, -np.inf)
-    if some.any():
-      log_k = np.stack([k[some] for k, _ in terms])
-      d = np.asarray([distance for _, distance in terms])[:, None]
-      parts = amplification.split(log_weight[some], log_k, d)
-      found[some] = _LOG_ROUNDING + np.logaddexp.reduce(
-          _log_weighted(parts, log_k, d), axis=0
-      )
-  elif isinstance(kind, random_count.RandomType):
-    found = np.logaddexp.reduce([
-        math.log(chance) + _log_divergence(part, log_alpha, direction)
-        for chance, part in kind.parts
-        if chance > 0
-    ])
-  elif isinstance(kind, recurrence.Recurrence):
-    found = _log_recurrence(kind, log_alpha, direction)
-  elif isinstance(kind, random_count.RandomCount):
-    # The replacing unit is assumed to be known, and as large as possible.
-    number = counts.coarser(kind.number, _MOST_GROUPS)
-    found = math.log(math.prod(kind.outer_rates)) + _log_mixture(
-        np.append((number.values + kind.instead.most) * kind.distance, 0.0),
-        np.append(kind.rate * number.probs, 1 - kind.rate),
-        log_alpha,
-        direction,
-    )
-  return np.minimum(bound, found)
-
-
-def _log_recurrence(
-    kind: recurrence.Recurrence,
-    log_alpha: np.ndarray,
-    direction: amplification.Direction,
-) -> np.ndarray:
-  """Bound ln of the average over J, the number of places with the parent."""
-  chance, tree = kind.once
-  total = np.full(log_alpha.shape, -np.inf)
-  if chance * tree.tail[0] > 0:
-    total = math.log(chance) + _log_divergence(tree, log_alpha, direction)
-  for j, weight in recurrence.several(kind, _MOST_PLACES):
-    law = counts.coarser(recurrence.occurrences(kind, j), _MOST_GROUPS)
-    value = math.log(weight) + _log_mixture(
-        law.values * kind.least_distance, law.probs, log_alpha, direction
-    )
-    total = np.logaddexp(total, value)
-  return total
-
-
-def _log_mixture(
-    distances: np.ndarray,
-    probs: np.ndarray,
-    log_alpha: np.ndarray,
-    direction: amplification.Direction,
-) -> np.ndarray:
-  """Bound ln of P = sum over k of w_k N(s_k) against Q = N(0).
-
-  Of the splits of alpha, or of Q's weight, into terms with s_k > 0,
-
-    remove  sum of [w_k N(s_k) - a_k N(0)]_+,  a_k adding up to alpha - w_0,
-    add     sum of [u_k N(0) - alpha w_k N(s_k)]_+,  u_k to 1 - alpha w_0;
-
-  every such split is a bound, and the best one is `amplification.split`.
-  """
-  some = (distances > 0) & (probs > 0)
-  if not some.any():
-    return np.full_like(log_alpha, -np.inf)
-  none = min(float(probs[distances == 0].sum()), 1.0)
-  s = distances[some][:, None]
-  log_w = np.log(probs[some])[:, None] + np.zeros_like(log_alpha)
-  with np.errstate(divide="ignore", over="ignore"):
-    if direction == "remove":
-      weights = log_w
-      total = log_alpha + np.log1p(-none * np.exp(-log_alpha))
-    else:
-      weights = log_w + log_alpha
-      left = 1 - none * np.exp(np.minimum(log_alpha, 700.0))
-      total = np.log(np.maximum(left, 0.0))
-  # If the total is zero, there is nothing to split.
-  parts = np.full_like(weights, -np.inf)
-  rest = np.isfinite(total)
-  if rest.any():
-    parts[:, rest] = amplification.split(total[rest], weights[:, rest], s)
-  first, second = (
-      (weights, parts) if direction == "remove" else (parts, weights)
-  )
-  return np.logaddexp.reduce(_log_weighted(first, second, s), axis=0)
-
-
-def _log_weighted(
-    log_weight: np.ndarray,
-    log_against: np.ndarray,
-    distance: float | np.ndarray,
-) -> np.ndarray:
-  """Bound ln of w H_(k/w)(N(d) || N(0)); it is w if k is smaller than w."""
-  with np.errstate(invalid="ignore"):
-    ratio = log_against - log_weight
-    value = log_weight + log_hockey_stick(np.maximum(ratio, 0.0), distance)
-  value = np.where(ratio < 0, log_weight, value)
-  return np.where(np.isneginf(log_weight), -np.inf, value)
-
-
-def log_hockey_stick(
-    log_alpha: np.ndarray, distance: float | np.ndarray
-) -> np.ndarray:
-  """Bound ln H_alpha(N(d, 1) || N(0, 1)) for alpha >= 1."""
-  with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-    x = distance / 2 - log_alpha / distance
-    first = scipy.special.erfcx(-x / math.sqrt(2))
-    # alpha Phi(x - d) = phi(x) times this; rounding must not make it too large.
-    second = scipy.special.erfcx((distance - x) / math.sqrt(2)) * (1 - 1e-14)
-    tail = np.asarray(-x * x / 2 + np.log((first - second) / 2))
-    near = x > 0  # Large enough for a double.
-    tail[near] = np.log(
-        amplification.hockey_stick(
-            np.broadcast_to(log_alpha, x.shape)[near],
-            np.broadcast_to(distance, x.shape)[near],
-        )
-    )
-  return np.where(np.isneginf(x), -np.inf, tail)
 
 
 # The conversion uses no order of 1.01 or less, where it loses digits.
@@ -524,10 +379,10 @@ def orders(max_order: int) -> tuple[float, ...]:
   return tuple(sorted(order for order in found if order <= max_order))
 
 
-def least_epsilon(delta: float, max_order: int = 512) -> float:
-  """Return the epsilon that orders give to a run without any loss."""
-  at = np.asarray(orders(max_order))
-  return RenyiCurve(at, np.zeros(at.size)).converted(delta)
+def without_loss(at: base.Question) -> float:
+  """Answer by the moments of a run without any loss."""
+  order = np.asarray(orders(_LARGEST_ORDER))
+  return RenyiCurve(order, np.zeros(order.size)).converted(at)
 
 
 def total_log_moments(
@@ -567,52 +422,40 @@ class RenyiCurve:
       return math.inf
     if self._variation() < delta:
       return 0.0
-    return self.converted(delta)
-
-  def converted(self, delta: float) -> float:
-    """Find the least epsilon over orders at delta."""
-    _, found = self._bounds(delta, None)
-    return max(0.0, float(np.min(found, initial=math.inf)))
+    return self.converted(base.Delta(delta))
 
   def delta(self, epsilon: float) -> float:
     """See `base.Curve`."""
-    _, found = self._bounds(None, epsilon)
-    least = np.min(found, initial=0.0)
-    return min(math.exp(float(least)), self._variation())
+    return min(self.converted(base.Epsilon(epsilon)), self._variation())
 
-  def near_best(
-      self, delta: float | None, epsilon: float | None
-  ) -> np.ndarray:
+  def converted(self, at: base.Question) -> float:
+    """Find the least answer over orders, at most the unknown one."""
+    _, found = self._bounds(at)
+    least = float(np.min(found, initial=at.unknown))
+    return at.from_moments(least)
+
+  def near_best(self, at: base.Question) -> np.ndarray:
     """List orders between the neighbours of the best one, float64[n]."""
-    powers, found = self._bounds(delta, epsilon)
+    powers, found = self._bounds(at)
     ranks = np.argsort(powers)
     best = int(np.argmin(found[ranks]))
     low, high = ranks[max(best - 1, 0)], ranks[min(best + 1, ranks.size - 1)]
     return 1 + np.geomspace(powers[low], powers[high], _BETWEEN + 2)[1:-1]
 
-  def _bounds(
-      self, delta: float | None, epsilon: float | None
-  ) -> tuple[np.ndarray, np.ndarray]:
-    """Return order - 1, and epsilon at delta or ln(delta) at epsilon."""
-    powers, divergences = self._converted()
-    if delta is not None:
-      return powers, divergences - math.log(delta) / powers
-    assert epsilon is not None
-    return powers, powers * (divergences - epsilon)
+  def _bounds(self, at: base.Question) -> tuple[np.ndarray, np.ndarray]:
+    """Return order - 1, and what each order says of the question."""
+    some = self.orders > _LEAST_CONVERTED
+    order, rdp = self.orders[some], self.rdp[some]
+    powers = order - 1
+    if not self.plain:  # The divergence less the gain of proposition 12.
+      rdp = rdp + np.log1p(-1 / order) - np.log(order) / powers
+    return powers, at.of_moments(powers, powers * rdp)
 
   def _variation(self) -> float:
     """Bound the total variation: sqrt(1 - e^-D) (Bretagnolle and Huber)."""
     if self.plain:
       return 1.0
     return float(np.sqrt(-np.expm1(-self.rdp)).min()) * (1 + 1e-12)
-
-  def _converted(self) -> tuple[np.ndarray, np.ndarray]:
-    """Return order - 1, and the divergence less the gain of proposition 12."""
-    some = self.orders > _LEAST_CONVERTED
-    order, rdp = self.orders[some], self.rdp[some]
-    if self.plain:
-      return order - 1, rdp
-    return order - 1, rdp + np.log1p(-1 / order) - np.log(order) / (order - 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -624,35 +467,26 @@ class RDP(base.Accountant):
     refinements: how often orders are added near the best one.
   """
 
-  max_order: int = 512
+  max_order: int = _LARGEST_ORDER
   refinements: int = 2
 
   name = "rdp"
   plain = False
 
   def curve(
-      self,
-      phases: base.Phases,
-      direction: Direction,
-      *,
-      delta: float | None = None,
-      epsilon: float | None = None,
-      enough: float = 0.0,
+      self, phases: base.Phases, direction: Direction, at: base.Question
   ) -> RenyiCurve:
     """See `base.Accountant`; orders are denser near the best one.
 
     Raises:
       PlanError: a type of unit may have infinite moments.
     """
-    del enough
-    at = orders(self.max_order)
+    first = orders(self.max_order)
     if self.plain:  # E_P exp(lambda * loss) is Q's moment of order lambda + 1.
-      at = tuple(float(power + 1) for power in range(1, self.max_order + 1))
-    curve = self._at(phases, direction, at)
-    if delta is None and epsilon is None:
-      return curve
+      first = tuple(float(power + 1) for power in range(1, self.max_order + 1))
+    curve = self._at(phases, direction, first)
     for _ in range(self.refinements):
-      near = curve.near_best(delta, epsilon)
+      near = curve.near_best(at)
       more = self._at(phases, direction, tuple(near.tolist()))
       curve = RenyiCurve(
           np.append(curve.orders, more.orders),

@@ -33,7 +33,6 @@ import scipy
 from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.accountants import moments
 from episodic_dp.accounting.accountants.base import Phases
-from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.accounting.profiles.amplification import Direction
 from episodic_dp.accounting.profiles.unit_profile import UnitProfiles
@@ -290,12 +289,9 @@ def _cumulant(single: Loss, tilt: float, shift: float) -> float:
 
 
 def best_tilt(
-    singles: list[Loss],
-    times: list[int],
-    delta: float,
-    epsilon: float | None,
+    singles: list[Loss], times: list[int], at: base.Question
 ) -> float:
-  """Find lambda for which a moment bound on epsilon (or on delta) is least.
+  """Find lambda for which a moment bound on the answer is least.
 
   E exp(lambda L)^T c(lambda) e^(-lambda epsilon) >= delta(epsilon), where c is
   the largest value of e^(-lambda x) (1 - e^(-x)). Lambda is on a ladder of
@@ -308,9 +304,7 @@ def best_tilt(
     total += sum(
         t * _log_moment(s, tilt) for t, s in zip(times, singles, strict=True)
     )
-    if epsilon is None:
-      return (total - math.log(delta)) / tilt
-    return total - tilt * epsilon
+    return at.of_moments(tilt, total)
 
   widest = max(float(np.abs(s.losses[s.probs > 0]).max()) for s in singles)
   # Not so steep that only a few points of the coarse grid remain.
@@ -350,24 +344,15 @@ class PLD(base.Accountant):
   name = "pld"
 
   def curve(
-      self,
-      phases: Phases,
-      direction: Direction,
-      *,
-      delta: float | None = None,
-      epsilon: float | None = None,
-      enough: float = 0.0,
+      self, phases: Phases, direction: Direction, at: base.Question
   ) -> base.Curve:
     """See `base.Accountant`."""
 
     def refined(guess: float) -> base.Curve:
-      return _refined(
-          phases, direction, guess, epsilon, enough, self.tolerance
-      )
+      return _refined(phases, direction, at, guess, self.tolerance)
 
-    if delta is not None:
-      return refined(delta)
-    assert epsilon is not None
+    if isinstance(at, base.Delta):
+      return refined(at.value)
     # The tails are cut by a share of delta, which is not known yet. A curve for
     # any guess of it holds, if not tightly: the minimum over guesses is a
     # bound.
@@ -375,13 +360,13 @@ class PLD(base.Accountant):
     least, guess, misses = 1.0, 1e-6, 0
     while misses <= _MISSES:
       curve = refined(guess)
-      value = curve.delta(epsilon)
+      value = at.of(curve)
       if guess * 1e6 < value < least:
         # A share of the guess covers rounding errors, but is too small here.
         curve = refined(value)
-        value = curve.delta(epsilon)
+        value = at.of(curve)
       found.append(curve)
-      if value <= enough or 0.1 * guess <= value <= 1.01 * least:
+      if value <= at.least or 0.1 * guess <= value <= 1.01 * least:
         break
       # Above the minimum, the transform for this guess does not reach epsilon.
       misses += value > least
@@ -394,30 +379,28 @@ class PLD(base.Accountant):
     return base.Least(tuple(found))
 
 
-def _within(
-    curve: base.Curve, delta: float, epsilon: float | None, enough: float
-) -> bool:
-  """Return whether the value of a curve is at most `enough`."""
-  if epsilon is None:
-    return curve.delta(enough) <= delta
-  return curve.delta(epsilon) <= enough
-
-
 @functools.lru_cache(maxsize=256)
 def _refined(
     phases: Phases,
     direction: Direction,
+    at: base.Question,
     delta: float,
-    epsilon: float | None,
-    enough: float,
     tolerance: float,
 ) -> base.Curve:
-  """Compute the curve on a grid that is fine enough for delta, or epsilon."""
-  simple = _without_grid(phases, direction, delta if epsilon is None else 0.0)
+  """Compute the curve on a grid that is fine enough for the question.
+
+  Args:
+    phases: the phases to compose.
+    direction: "remove" or "add".
+    at: the question.
+    delta: its delta, or a guess of the answer.
+    tolerance: relative error of the answer.
+  """
+  simple = _without_grid(phases, direction, at)
   if simple is not None:
     return simple
   revealed = _revealed(phases)
-  if revealed is not None and _within(revealed, delta, epsilon, enough):
+  if revealed is not None and at.is_below(revealed):
     return revealed
   times = [p.times for p in phases]
   # Numbers of steps are rounded up, so that runs of a plan share a grid.
@@ -447,20 +430,16 @@ def _refined(
   best, precise = _UNKNOWN, False
   coarse = singles_at(_FIRST_POINTS)
   if coarse is not None:
-    tilt = best_tilt(coarse, times, delta, epsilon)
+    tilt = best_tilt(coarse, times, at)
 
-    def at(points: float) -> Loss | None:
+    def composed(points: float) -> Loss | None:
       singles = singles_at(points)
       return None if singles is None else compose(singles, times, tilt, delta)
 
-    def figure(found: Loss) -> float:
-      return (
-          found.epsilon(delta) if epsilon is None else found.delta(epsilon)
-      )
-
-    many = sum(times) > _MANY_STEPS
-    first = _FIRST_POINTS // 4 if many else _FIRST_POINTS
-    best, precise = _searched(at, figure, first, enough, tolerance)
+    first = _FIRST_POINTS
+    if sum(times) > _MANY_STEPS:
+      first //= 4
+    best, precise = _searched(composed, at, first, tolerance)
   if precise:
     return best
   # Losses of 1e-9 next to losses of -20 are too much for one even grid. Moments
@@ -475,53 +454,47 @@ def _refined(
   ]
   if revealed is not None:
     bounds.append(revealed)
-  known = math.inf
-  if epsilon is None:
-    known = min(bound.epsilon(delta) for bound in bounds)
-  if known > moments.least_epsilon(delta) and (
-      revealed is None or widest < _WIDE
-  ):
-    bounds.append(_by_moments(phases, direction, delta, epsilon))
+  known = min(map(at.of, bounds))
+  if known > moments.without_loss(at) and (revealed is None or widest < _WIDE):
+    bounds.append(_by_moments(phases, direction, at))
   return base.Least(tuple(bounds))
 
 
 def _searched(
-    at: Callable[[float], Loss | None],
-    figure: Callable[[Loss], float],
+    composed: Callable[[float], Loss | None],
+    at: base.Question,
     points: float,
-    enough: float,
     tolerance: float,
 ) -> tuple[Loss, bool]:
-  """Refine the grid until the figure is precise.
+  """Refine the grid until the answer is precise.
 
   Args:
-    at: the distribution on a grid with this number of points, or None.
-    figure: the requested number.
+    composed: the distribution on a grid with this number of points, or None.
+    at: the question.
     points: number of points of the first grid.
-    enough: values of the figure at or below this need not be distinguished.
-    tolerance: relative error of the figure.
+    tolerance: relative error of the answer.
 
   Returns:
     The distribution, `_UNKNOWN` if no grid is possible, and whether it is
     precise.
   """
-  best = at(points)
+  best = composed(points)
   while best is None:  # Many steps with a large loss each.
     points /= 2
     if points < 16:
       return _UNKNOWN, False
-    best = at(points)
-  value = last = figure(best)
+    best = composed(points)
+  value = last = at.of(best)
   refined, left = 2, math.inf
-  while value > enough and points * refined <= _LAST_POINTS:
-    finer = at(points * refined)
+  while value > at.least and points * refined <= _LAST_POINTS:
+    finer = composed(points * refined)
     while finer is None and refined > 2:
       refined //= 2
-      finer = at(points * refined)
+      finer = composed(points * refined)
     if finer is None:
       break
     points *= refined
-    coarser, last = last, figure(finer)
+    coarser, last = last, at.of(finer)
     if math.isinf(last) and math.isfinite(value):
       break  # Its window is too short.
     if last <= value:  # Both are bounds.
@@ -535,11 +508,11 @@ def _searched(
       refined = 1 << max(1, math.ceil(math.log2(share)))
     while refined > 2 and points * refined > _LAST_POINTS:
       refined //= 2
-  return best, value <= enough or left <= _NEARLY
+  return best, value <= at.least or left <= _NEARLY
 
 
 def _without_grid(
-    phases: Phases, direction: Direction, delta: float
+    phases: Phases, direction: Direction, at: base.Question
 ) -> base.Curve | None:
   """Return the curve of a run that is negligible or one Gaussian."""
   # delta(0) is a total variation, which at most adds up over steps.
@@ -548,14 +521,11 @@ def _without_grid(
       * float(unit_profile.excess(p.unit_profiles, np.zeros(1), direction)[0])
       for p in phases
   )
-  if variation <= delta:
-    return base.BoundedLoss(0.0, variation)
+  negligible = base.BoundedLoss(0.0, variation)
+  if at.is_below(negligible):
+    return negligible
   # Steps that surely sample their unit are one Gaussian, exactly.
-  certain = all(
-      isinstance(unit, amplification.Amplification)
-      and unit.parent_rate * unit.rate >= 1
-      for phase in phases for unit in phase.unit_profiles
-  )
+  certain = all(unit.certain for p in phases for unit in p.unit_profiles)
   return base.GaussianCurve(_distance(phases)) if certain else None
 
 
@@ -581,7 +551,7 @@ def _distance(phases: Phases) -> float:
 
 
 def _by_moments(
-    phases: Phases, direction: Direction, delta: float, epsilon: float | None
+    phases: Phases, direction: Direction, at: base.Question
 ) -> moments.RenyiCurve:
   """Bound the run by moments, of no larger orders than necessary.
 
@@ -590,9 +560,8 @@ def _by_moments(
   exceeds the epsilon.
   """
   for most in _MOST_ORDERS:
-    curve = moments.RDP(most).curve(phases, direction)
-    known = curve.epsilon(delta) if epsilon is None else epsilon
-    if curve.rdp[-1] >= known:
+    curve = moments.RDP(most, refinements=0).curve(phases, direction, at)
+    if curve.rdp[-1] >= at.epsilon(curve):
       break
   return curve
 

@@ -337,7 +337,7 @@ _BEYOND, _LOG_SMALLEST = 200, -650.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Allocation:
+class Allocation(amplification.UnitProfile):
   """A pass over the units, or its beginning, as one step.
 
   Attributes:
@@ -351,7 +351,12 @@ class Allocation:
   released: int
   distance: float
 
-  slow = False
+  in_passes = True
+  families = 1
+
+  def around(self, parent_rate: float, rate: float) -> "NestedAllocation":
+    """Describe a unit inside the primary units; see `NestedAllocation`."""
+    return NestedAllocation(whole=self, parent_rate=parent_rate, rate=rate)
 
   @property
   def inclusion_rate(self) -> float:
@@ -369,16 +374,7 @@ class Allocation:
   def divergence(
       self, log_alpha: np.ndarray, direction: amplification.Direction
   ) -> np.ndarray:
-    """Compute H_alpha of the released steps in the direction, for alpha >= 1.
-
-    Args:
-      log_alpha: float64[n] of ln alpha >= 0.
-      direction: "remove" for the pass with the unit against the pass without
-        it, "add" for the reverse.
-
-    Returns:
-      float64[n], an upper bound, convex in alpha.
-    """
+    """See `UnitProfile`."""
     log_alpha = np.asarray(log_alpha, float)
     distance = max(self.distance, _MIN_DISTANCE)
     if self.released == 1:
@@ -391,6 +387,16 @@ class Allocation:
     return (1 + _ROUNDING) * _curve(
         self.steps, self.released, distance, direction
     ).at(log_alpha)
+
+  def _log_divergence(
+      self, log_alpha: np.ndarray, direction: amplification.Direction
+  ) -> float:
+    """Return infinity: no better bound than the tail's is known."""
+    return math.inf
+
+  def raised(self, chance: float) -> "Allocation":
+    """Return the unit itself, which has no random numbers."""
+    return self
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -507,7 +513,7 @@ _HALVINGS = 48
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NestedAllocation:
+class NestedAllocation(amplification.UnitProfile):
   """A unit inside the primary units of a pass, as one step.
 
   Attributes:
@@ -521,7 +527,8 @@ class NestedAllocation:
   parent_rate: float
   rate: float
 
-  slow = False
+  in_passes = True
+  families = 1
 
   @property
   def inclusion_rate(self) -> float:
@@ -536,15 +543,7 @@ class NestedAllocation:
   def divergence(
       self, log_alpha: np.ndarray, direction: amplification.Direction
   ) -> np.ndarray:
-    """Compute H_alpha of the pass in the direction, for alpha >= 1.
-
-    Args:
-      log_alpha: float64[n] of ln alpha >= 0.
-      direction: "remove" or "add", of the unit.
-
-    Returns:
-      float64[n], an upper bound, convex in alpha.
-    """
+    """See `UnitProfile`."""
     log_alpha = np.asarray(log_alpha, float)
     q, p = self.parent_rate, self.rate
     if direction == "remove":
@@ -560,6 +559,16 @@ class NestedAllocation:
     )
     result[some] = weight[some] * _table(self.whole)(log_beta)
     return result
+
+  def _log_divergence(
+      self, log_alpha: np.ndarray, direction: amplification.Direction
+  ) -> float:
+    """Return infinity: no better bound than the tail's is known."""
+    return math.inf
+
+  def raised(self, chance: float) -> "NestedAllocation":
+    """Return the unit itself, which has no random numbers."""
+    return self
 
 
 @functools.lru_cache(maxsize=32)

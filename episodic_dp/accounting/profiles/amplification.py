@@ -40,7 +40,7 @@ then equal.
 
 When all distances are equal this is W(A, alpha) = A H_((alpha-1+A)/A), the
 result that replaces Theorem 3 of Tombs, Kotevska and Young, "Privacy
-Amplification for Episodic Training Methods" (2022); see `theorem3_as_printed`.
+Amplification for Episodic Training Methods" (2022).
 """
 
 import dataclasses
@@ -50,13 +50,16 @@ from typing import Literal
 import numpy as np
 import scipy
 
-from episodic_dp import _validate
+from episodic_dp import errors
 
 Direction = Literal["remove", "add"]
 DIRECTIONS: tuple[Direction, Direction] = ("remove", "add")
 
 # A distance of zero is replaced by this one: larger, so never optimistic.
-_MIN_DISTANCE = 1e-9
+MIN_DISTANCE = 1e-9
+# A share that covers rounding errors of a logarithm near the smallest doubles,
+# which have few digits.
+_LOG_ROUNDING = 1e-5
 _NEWTON_STEPS = 60
 
 
@@ -114,6 +117,39 @@ def weighted(
   return np.where(
       none, 0.0, surplus + np.exp(low) * hockey_stick(ratio, distance)
   )
+
+
+def log_hockey_stick(
+    log_alpha: np.ndarray, distance: float | np.ndarray
+) -> np.ndarray:
+  """Bound ln H_alpha(N(d, 1) || N(0, 1)) for alpha >= 1."""
+  with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+    x = distance / 2 - log_alpha / distance
+    first = scipy.special.erfcx(-x / math.sqrt(2))
+    # alpha Phi(x - d) = phi(x) times this; rounding must not make it too large.
+    second = scipy.special.erfcx((distance - x) / math.sqrt(2)) * (1 - 1e-14)
+    tail = np.asarray(-x * x / 2 + np.log((first - second) / 2))
+    near = x > 0  # Large enough for a double.
+    tail[near] = np.log(
+        hockey_stick(
+            np.broadcast_to(log_alpha, x.shape)[near],
+            np.broadcast_to(distance, x.shape)[near],
+        )
+    )
+  return np.where(np.isneginf(x), -np.inf, tail)
+
+
+def log_weighted(
+    log_weight: np.ndarray,
+    log_against: np.ndarray,
+    distance: float | np.ndarray,
+) -> np.ndarray:
+  """Bound ln of w H_(k/w)(N(d) || N(0)); it is w if k is smaller than w."""
+  with np.errstate(invalid="ignore"):
+    ratio = log_against - log_weight
+    value = log_weight + log_hockey_stick(np.maximum(ratio, 0.0), distance)
+  value = np.where(ratio < 0, log_weight, value)
+  return np.where(np.isneginf(log_weight), -np.inf, value)
 
 
 def split(
@@ -180,8 +216,111 @@ def best_split(
   return value
 
 
+class UnitProfile:
+  """The effect of one step on one type of privacy unit; frozen and hashable.
+
+  Whatever a type of unit does not answer raises `NotImplementedError` (or
+  `UnsoundPlanError` for a step that is assumed to be known): it is never
+  composed as if it were of another type.
+
+  Attributes:
+    slow: whether chords are worth computing.
+    certain: whether every step is one Gaussian at the distance of `tail`.
+    in_passes: whether one "step" is a pass.
+    least_exact: divergences below this may have lost digits. By default it is
+      far above the constant in which chords end.
+    families: number of families of a step in which neighbours may differ by one
+      child.
+  """
+
+  slow = False
+  in_passes = False
+  least_exact = 1e-30
+
+  @property
+  def certain(self) -> bool:
+    """See the attributes."""
+    return False
+
+  @property
+  def families(self) -> int:
+    """See the attributes."""
+    raise NotImplementedError
+
+  @property
+  def tail(self) -> tuple[float, float]:
+    """Return a bound (weight, d) on the tails.
+
+    For alpha >= 1 and both directions the divergence is at most
+    weight H_alpha(N(d) || N(0)).
+    """
+    raise NotImplementedError
+
+  @property
+  def inclusion_rate(self) -> float:
+    """Bound the probability that a step samples the unit with content."""
+    raise NotImplementedError
+
+  def divergence(
+      self, log_alpha: np.ndarray, direction: Direction
+  ) -> np.ndarray:
+    """Bound H_alpha in the direction by a function convex in alpha.
+
+    Args:
+      log_alpha: float64[n] of ln alpha >= 0.
+      direction: "remove" for M(T) against M(T - t), "add" for the reverse.
+
+    Returns:
+      float64[n], an upper bound that convexity makes composable.
+    """
+    raise NotImplementedError
+
+  def log_divergence(
+      self, log_alpha: np.ndarray, direction: Direction
+  ) -> np.ndarray:
+    """Bound ln of `divergence` far below the smallest double: float64[n]."""
+    weight, distance = self.tail
+    if weight == 0:
+      return np.full_like(log_alpha, -np.inf)
+    bound = math.log(weight) + log_hockey_stick(
+        log_alpha, max(distance, MIN_DISTANCE)
+    )
+    return np.minimum(bound, self._log_divergence(log_alpha, direction))
+
+  def _log_divergence(
+      self, log_alpha: np.ndarray, direction: Direction
+  ) -> np.ndarray | float:
+    """Bound ln of `divergence` better than the tail, if the weight is not 0."""
+    raise NotImplementedError
+
+  def raised(self, chance: float) -> "UnitProfile":
+    """Return the unit with its random numbers raised by a probability.
+
+    A unit without random numbers is on one path of each step, for which the
+    unmatched probability of the sampler's error is known (section 7 of the
+    proof).
+    """
+    raise NotImplementedError
+
+  def in_known_step(self) -> "UnitProfile":
+    """Return the unit in a step that surely samples its primary unit.
+
+    Raises:
+      UnsoundPlanError: it is not proved for such units.
+    """
+    raise errors.UnsoundPlanError(
+        f"no guarantee for {type(self).__name__} in a pass over the units: use"
+        " Poisson or FixedSize for the first level"
+    )
+
+  def rates_in_known_step(self) -> tuple[float, float]:
+    """Return the rates of the parent and of the unit in such a step."""
+    self.in_known_step()
+    raise NotImplementedError
+
+
 @dataclasses.dataclass(frozen=True)
-class Amplification:
+class Amplification(UnitProfile):
   """The rates and distances of one type of privacy unit.
 
   Attributes:
@@ -197,7 +336,8 @@ class Amplification:
   outer_distances: tuple[float, ...]
   unit_sensitivity: float
 
-  slow = False
+  least_exact = 1e-280
+  families = 1
 
   @property
   def parent_rate(self) -> float:
@@ -208,6 +348,11 @@ class Amplification:
   def inclusion_rate(self) -> float:
     """Return q p, the probability that a step samples the unit."""
     return self.parent_rate * self.rate
+
+  @property
+  def certain(self) -> bool:
+    """Return whether every step samples the unit."""
+    return self.inclusion_rate >= 1
 
   @property
   def outer_weights(self) -> tuple[float, ...]:
@@ -229,19 +374,42 @@ class Amplification:
   def divergence(
       self, log_alpha: np.ndarray, direction: Direction
   ) -> np.ndarray:
-    """Compute H_alpha in the direction, for alpha >= 1.
-
-    Args:
-      log_alpha: float64[n] of ln alpha >= 0.
-      direction: "remove" for M(T) against M(T - t), "add" for the reverse.
-
-    Returns:
-      float64[n], an upper bound that convexity makes composable.
-    """
+    """See `UnitProfile`."""
     log_alpha = np.asarray(log_alpha, float)
     if self.inclusion_rate > 0:
       return best_split(*self.terms(log_alpha, direction))
     return np.zeros_like(log_alpha)
+
+  def _log_divergence(
+      self, log_alpha: np.ndarray, direction: Direction
+  ) -> np.ndarray:
+    """See `UnitProfile`."""
+    log_weight, terms = self.terms(log_alpha, direction)
+    found = np.full_like(log_alpha, -np.inf)
+    some = np.isfinite(log_weight)
+    if some.any():
+      log_k = np.stack([k[some] for k, _ in terms])
+      d = np.asarray([distance for _, distance in terms])[:, None]
+      parts = split(log_weight[some], log_k, d)
+      found[some] = _LOG_ROUNDING + np.logaddexp.reduce(
+          log_weighted(parts, log_k, d), axis=0
+      )
+    return found
+
+  def raised(self, chance: float) -> "Amplification":
+    """Return the unit itself, which has no random numbers."""
+    return self
+
+  def in_known_step(self) -> "Amplification":
+    """See `UnitProfile`."""
+    if not self.outer_rates:
+      return dataclasses.replace(self, rate=1.0)
+    return dataclasses.replace(self, outer_rates=(1.0, *self.outer_rates[1:]))
+
+  def rates_in_known_step(self) -> tuple[float, float]:
+    """See `UnitProfile`."""
+    known = self.in_known_step()
+    return known.parent_rate, known.rate
 
   def terms(
       self, log_alpha: np.ndarray, direction: Direction
@@ -257,12 +425,12 @@ class Amplification:
       with np.errstate(divide="ignore"):
         log_weight = math.log(q) + np.log(np.maximum(left, 0.0))
       own = log_alpha + math.log(q * p)
-    merged = {max(self.unit_sensitivity, _MIN_DISTANCE): own}
+    merged = {max(self.unit_sensitivity, MIN_DISTANCE): own}
     for w, d in zip(
         self.outer_weights, self.outer_distances, strict=True
     ):
       if w > 0 and math.isfinite(d):  # A term may be omitted from the split.
-        d = max(d, _MIN_DISTANCE)
+        d = max(d, MIN_DISTANCE)
         log_k = log_excess + math.log(w)
         merged[d] = np.logaddexp(merged[d], log_k) if d in merged else log_k
     return log_weight, [(k, d) for d, k in merged.items()]
@@ -274,37 +442,3 @@ def log_expm1(x: np.ndarray) -> np.ndarray:
     return np.where(
         x > 30, x, np.log(np.expm1(np.minimum(x, 30.0)))
     ) + np.where(x > 30, np.log1p(-np.exp(-np.maximum(x, 30.0))), 0.0)
-
-
-def theorem3_as_printed(
-    eta: float, epsilon: float, noise_multiplier: float
-) -> float:
-  """Compute theorem 3 of "Privacy Amplification for Episodic Training Methods".
-
-  As printed: delta' at epsilon is eta * delta(epsilon_0), with
-  epsilon = ln(1 + eta (e^epsilon_0 - 1)) and delta the add-or-remove profile of
-  the Gaussian mechanism at sensitivity C. **It does not hold** for fixed-size
-  sampling: a removed unit is replaced, which moves the sum by up to 2C, and the
-  rest of the sample is not independent of the unit's parent. On the paper's
-  Example 3.1 the true value exceeds this one twenty times.
-
-  Args:
-    eta: the inclusion probability, in (0, 1].
-    epsilon: at least 0.
-    noise_multiplier: z > 0.
-
-  Returns:
-    The printed delta'. Use `guarantee` for a true one.
-
-  Raises:
-    PlanError: a value is out of range.
-  """
-  if not _validate.probability("eta", eta):
-    raise _validate.refusal("eta", eta, "a number above 0")
-  _validate.positive("epsilon", epsilon, zero=True)
-  _validate.positive("noise_multiplier", noise_multiplier)
-  base = math.log1p(math.expm1(epsilon) / eta)
-  divergence = hockey_stick(
-      np.asarray([base]), 1 / noise_multiplier
-  )
-  return float(eta * divergence[0])

@@ -61,7 +61,7 @@ _NEAREST, _RATIO = 10.0, 0.01
 _BLOCK = 1 << 19
 
 
-class Curve(NamedTuple):
+class MixtureCurve(NamedTuple):
   """An upper bound on one convex profile: its chords, and a far part.
 
   Attributes:
@@ -130,7 +130,7 @@ class Line(NamedTuple):
   rate: float = 1.0
 
 
-def curves(line: Line, direction: Direction) -> list[Curve]:
+def curves(line: Line, direction: Direction) -> list[MixtureCurve]:
   """Compute the profile of every row of `line.seen`, for alpha >= 1.
 
   Let F be the event that the part under the unit, or in its place, moves
@@ -145,8 +145,8 @@ def curves(line: Line, direction: Direction) -> list[Curve]:
   distances, chances = _revealed(line)
   rates = line.parent_rate, line.rate
 
-  def curve(row: int, chords: unit_profile.Chords, far: float) -> Curve:
-    return Curve(
+  def curve(row: int, chords: unit_profile.Chords, far: float) -> MixtureCurve:
+    return MixtureCurve(
         chords, reach * far, far_at, chances[row], distances, rates, direction
     )
 
@@ -319,3 +319,47 @@ def _cleaned(
   if at.size == 1:  # Only a constant.
     at, value = np.append(at, at + 1), np.append(value, value)
   return at, np.maximum.accumulate(value[::-1])[::-1]
+
+
+# Logarithms far below the smallest double ------------------------------------
+
+# Number of terms into which a mixture's weights are split.
+MOST_GROUPS = 128
+
+
+def log_divergence(
+    distances: np.ndarray,
+    probs: np.ndarray,
+    log_alpha: np.ndarray,
+    direction: Direction,
+) -> np.ndarray:
+  """Bound ln of P = sum over k of w_k N(s_k) against Q = N(0).
+
+  Of the splits of alpha, or of Q's weight, into terms with s_k > 0,
+
+    remove  sum of [w_k N(s_k) - a_k N(0)]_+,  a_k adding up to alpha - w_0,
+    add     sum of [u_k N(0) - alpha w_k N(s_k)]_+,  u_k to 1 - alpha w_0;
+
+  every such split is a bound, and the best one is `amplification.split`.
+  """
+  some = (distances > 0) & (probs > 0)
+  if not some.any():
+    return np.full_like(log_alpha, -np.inf)
+  none = min(float(probs[distances == 0].sum()), 1.0)
+  s = distances[some][:, None]
+  log_w = np.log(probs[some])[:, None] + np.zeros_like(log_alpha)
+  with np.errstate(divide="ignore", over="ignore"):
+    if direction == "remove":
+      weights = log_w
+      total = log_alpha + np.log1p(-none * np.exp(-log_alpha))
+    else:
+      weights = log_w + log_alpha
+      left = 1 - none * np.exp(np.minimum(log_alpha, 700.0))
+      total = np.log(np.maximum(left, 0.0))
+  # If the total is zero, there is nothing to split.
+  parts = np.full_like(weights, -np.inf)
+  rest = np.isfinite(total)
+  if rest.any():
+    parts[:, rest] = amplification.split(total[rest], weights[:, rest], s)
+  pair = (weights, parts) if direction == "remove" else (parts, weights)
+  return np.logaddexp.reduce(amplification.log_weighted(*pair, s), axis=0)

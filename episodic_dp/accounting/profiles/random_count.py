@@ -31,7 +31,7 @@ _MIN_DISTANCE = 1e-6
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RandomCount:
+class RandomCount(amplification.UnitProfile):
   """The rates of one type of unit, and its number of clip units.
 
   Attributes:
@@ -56,7 +56,7 @@ class RandomCount:
   distance: float
   replaced: bool = False
 
-  slow = False
+  families = 1
 
   @property
   def at_most(self) -> amplification.Amplification:
@@ -95,15 +95,7 @@ class RandomCount:
   def divergence(
       self, log_alpha: np.ndarray, direction: Direction
   ) -> np.ndarray:
-    """Compute H_alpha in the direction, for alpha >= 1.
-
-    Args:
-      log_alpha: float64[n] of ln alpha >= 0.
-      direction: "remove" for M(T) against M(T - t), "add" for the reverse.
-
-    Returns:
-      float64[n], an upper bound that convexity makes composable.
-    """
+    """See `UnitProfile`."""
     log_alpha = np.asarray(log_alpha, float)
     weight, farthest = self.tail
     if weight == 0:
@@ -112,9 +104,26 @@ class RandomCount:
     bound = weight * amplification.hockey_stick(log_alpha, farthest)
     return np.minimum(bound, _curve(self, direction)(log_alpha))
 
+  def _log_divergence(
+      self, log_alpha: np.ndarray, direction: Direction
+  ) -> np.ndarray:
+    """See `UnitProfile`.
+
+    The replacing unit is assumed to be known, and as large as possible.
+    """
+    number = counts_lib.coarser(self.number, line_mixture.MOST_GROUPS)
+    return math.log(math.prod(self.outer_rates)) + line_mixture.log_divergence(
+        np.append((number.values + self.instead.most) * self.distance, 0.0),
+        np.append(self.rate * number.probs, 1 - self.rate),
+        log_alpha,
+        direction,
+    )
+
 
 @functools.lru_cache(maxsize=128)  # An average has ten curves.
-def _curve(kind: RandomCount, direction: Direction) -> line_mixture.Curve:
+def _curve(
+    kind: RandomCount, direction: Direction
+) -> line_mixture.MixtureCurve:
   d = max(kind.distance, _MIN_DISTANCE)
   (numbers, probs), (others, instead) = (
       counts_lib.without_tail(number)
@@ -145,11 +154,8 @@ def _curve(kind: RandomCount, direction: Direction) -> line_mixture.Curve:
   return curve
 
 
-Part = amplification.Amplification | RandomCount
-
-
 @dataclasses.dataclass(frozen=True)
-class RandomType:
+class RandomType(amplification.UnitProfile):
   """A unit whose type is random in each step.
 
   Attributes:
@@ -157,15 +163,15 @@ class RandomType:
       the probabilities add up to 1.
   """
 
-  parts: tuple[tuple[float, Part], ...]
+  parts: tuple[tuple[float, amplification.UnitProfile], ...]
 
   slow = True
+  families = 1
 
   def raised(self, chance: float) -> "RandomType":
     """Return types with numbers raised by a probability."""
     *others, (last, most) = (
-        (share, kind.raised(chance) if isinstance(kind, RandomCount) else kind)
-        for share, kind in self.parts
+        (share, kind.raised(chance)) for share, kind in self.parts
     )
     return RandomType((*others, (last + chance, most)))
 
@@ -182,10 +188,20 @@ class RandomType:
   def divergence(
       self, log_alpha: np.ndarray, direction: Direction
   ) -> np.ndarray:
-    """Compute H_alpha in the direction, for alpha >= 1, float64[n]."""
+    """See `UnitProfile`."""
     log_alpha = np.asarray(log_alpha, float)
     value = np.zeros_like(log_alpha)
     for chance, kind in self.parts:
       if chance > 0:
         value += chance * kind.divergence(log_alpha, direction)
     return value
+
+  def _log_divergence(
+      self, log_alpha: np.ndarray, direction: Direction
+  ) -> np.ndarray:
+    """See `UnitProfile`."""
+    return np.logaddexp.reduce([
+        math.log(chance) + kind.log_divergence(log_alpha, direction)
+        for chance, kind in self.parts
+        if chance > 0
+    ])

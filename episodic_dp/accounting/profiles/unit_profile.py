@@ -15,11 +15,12 @@ steps are composed.
 from collections.abc import Callable
 import functools
 import math
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from episodic_dp.accounting.profiles.amplification import Direction
+from episodic_dp.accounting.profiles.amplification import UnitProfile
 
 # Largest relative distance of a chord above the divergence.
 TOLERANCE = 2e-5
@@ -36,38 +37,8 @@ MOST_POINTS = 1 << 16
 _ROUNDS = 40
 
 
-class UnitProfile(Protocol):
-  """The effect of one step on one type of privacy unit; hashable.
-
-  Implemented by `Amplification` (a tree of partitions), `RandomCount` (a random
-  number of clip units under the unit), `Averaged` (over random numbers of its
-  siblings), `Recurrence` (records that recur across the tasks of a step),
-  `Allocation` and `NestedAllocation` (one pass over the units, as one step).
-  """
-
-  @property
-  def tail(self) -> tuple[float, float]:
-    """Return a bound (weight, d) on the tails.
-
-    For alpha >= 1 and both directions the divergence is at most
-    weight H_alpha(N(d) || N(0)).
-    """
-
-  @property
-  def inclusion_rate(self) -> float:
-    """Bound the probability that a step samples the unit with content."""
-
-  @property
-  def slow(self) -> bool:
-    """Return whether chords are worth computing."""
-
-  def divergence(
-      self, log_alpha: np.ndarray, direction: Direction
-  ) -> np.ndarray:
-    """Bound H_alpha, float64[n], by a function convex in alpha >= 1."""
-
-
 UnitProfiles = tuple[UnitProfile, ...]
+"""The types of units of a level."""
 
 
 def excess(

@@ -98,7 +98,7 @@ class AccountantTest:
   @pytest.mark.parametrize("delta", [1e-3, 1e-7, 1e-12])
   def test_delta_of_epsilon_is_delta(self, delta):
     run = (Phase(IMAGES, 50), Phase(TASKS, 50))
-    curve = self.accountant.curve(run, "remove", delta=delta)
+    curve = self.accountant.curve(run, "remove", base.Delta(delta))
     epsilon = curve.epsilon(delta)
     assert epsilon > 0
     assert curve.delta(epsilon) <= delta * (1 + 1e-6)
@@ -348,7 +348,7 @@ def test_logarithms_of_profiles_go_on_below_the_smallest_double(distance):
   # From where doubles end to far below, against high precision.
   for deviations in (20.0, 36.0, 60.0, 500.0):
     log_alpha = distance * (distance / 2 + deviations)
-    got = moments.log_hockey_stick(np.asarray([log_alpha]), distance)[0]
+    got = amplification.log_hockey_stick(np.asarray([log_alpha]), distance)[0]
     with mpmath.workdps(60):
       d, u = mpmath.mpf(distance), mpmath.mpf(log_alpha)
       value = mpmath.ncdf(d / 2 - u / d) - mpmath.exp(u) * mpmath.ncdf(
@@ -376,7 +376,8 @@ def ours_and_theirs(p, z, steps=1):
   unit_profiles = (amplification.Amplification((1.0,), p, (1 / z,), 1 / z),)
   run = (base.Phase(unit_profiles, steps),)
   curves = [
-      moments.RDP().curve(run, d) for d in amplification.DIRECTIONS
+      moments.RDP(refinements=0).curve(run, d, base.Delta(1e-5))
+      for d in amplification.DIRECTIONS
   ]
   place = np.searchsorted(curves[0].orders, ORDERS)
   ours = np.max([curve.rdp[place] for curve in curves], axis=0)
@@ -414,7 +415,7 @@ def test_agrees_with_the_library_on_the_same_orders(p, z):
 @pytest.mark.few(2)
 def test_two_gaussians_in_a_row_are_one_twice_as_far(distance):
   one, two = base.GaussianCurve(distance), base.GaussianCurve(2 * distance)
-  both = composition.Exchanged(one, one)
+  both = composition.ReplaceOneCurve(one, one)
   for delta in (1e-2, 1e-12):
     found = both.epsilon(delta)
     assert two.epsilon(delta) * (1 - 1e-9) <= found < math.inf
@@ -428,7 +429,7 @@ def test_two_gaussians_in_a_row_are_one_twice_as_far(distance):
 
 def test_the_best_split_is_found():
   # R alone decides where A is nothing beyond a bounded loss.
-  both = composition.Exchanged(
+  both = composition.ReplaceOneCurve(
       base.GaussianCurve(1.0), base.BoundedLoss(0.2, 0.0)
   )
   wanted = base.GaussianCurve(1.0).epsilon(1e-6) + 0.2

@@ -7,7 +7,7 @@ import pytest
 from scipy import special
 
 from episodic_dp import plan
-from episodic_dp.accounting import sensitivity
+from episodic_dp.accounting import composition
 from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.guarantee import get_accountant
 from episodic_dp.accounting.profiles import allocation
@@ -233,7 +233,7 @@ def test_one_step_alone_is_a_poisson_step(level, steps):
   def phases(first, steps):
     p = plan.SamplingPlan((first, plan.FixedSize(5), plan.FixedSize(2)))
     release = plan.Release(HIERARCHY, p, TASKS)
-    return sensitivity.phases_of(sensitivity.Entry(release, steps), level)
+    return composition.phases_of(composition.Entry(release, steps), level)
 
   found = phases(plan.RandomAllocation(20), steps)
   one = phases(plan.Poisson(1 / 20), 1)

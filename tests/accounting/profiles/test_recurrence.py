@@ -7,9 +7,9 @@ import pytest
 
 from episodic_dp import accounting
 from episodic_dp import plan
+from episodic_dp.accounting import recurrence
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import counts
-from episodic_dp.accounting.profiles import recurrence
 from tests.accounting import enumerated
 from tests.accounting import random_plans
 from tests.oracles import exact
