@@ -452,19 +452,17 @@ def _charged(query: Query, run: Phases) -> dict[str, float]:
   but requires no more of a step than the unmatched probability (section 7 of
   the proof).
   """
-  raised = tuple(
-      Phase(
-          tuple(u.raised(query.error.tails) for u in phase.unit_profiles),
-          phase.times,
-      )
-      for phase in run
-  )
-  if raised != run:
-    unmatched = dataclasses.replace(query.error, unmatched=math.inf)
-    found = _values(query, run, unmatched)
-    if max(found.values()) < query.at.unknown:
-      return found
-  return _values(query, raised, query.error)
+  if not any(unit.counting for unit in _units(run)):
+    return _values(query, run, query.error)
+  unmatched = dataclasses.replace(query.error, unmatched=math.inf)
+  found = _values(query, run, unmatched)
+  if max(found.values()) < query.at.unknown:
+    return found
+  raised = []
+  for phase in run:
+    units = tuple(u.raised(query.error.tails) for u in phase.unit_profiles)
+    raised.append(Phase(units, phase.times))
+  return _values(query, tuple(raised), query.error)
 
 
 def _values(

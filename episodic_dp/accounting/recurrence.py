@@ -338,6 +338,7 @@ class Recurrence(UnitProfile):
   raised_by: float = 0.0
 
   slow = True
+  counting = True
 
   @functools.cached_property
   def parents(self) -> counts_lib.Counts:

@@ -352,6 +352,7 @@ class Allocation(amplification.UnitProfile):
   distance: float
 
   in_passes = True
+  counting = False
   families = 1
 
   def around(self, parent_rate: float, rate: float) -> "NestedAllocation":
@@ -393,10 +394,6 @@ class Allocation(amplification.UnitProfile):
   ) -> float:
     """Return infinity: no better bound than the tail's is known."""
     return math.inf
-
-  def raised(self, chance: float) -> "Allocation":
-    """Return the unit itself, which has no random numbers."""
-    return self
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -528,6 +525,7 @@ class NestedAllocation(amplification.UnitProfile):
   rate: float
 
   in_passes = True
+  counting = False
   families = 1
 
   @property
@@ -565,10 +563,6 @@ class NestedAllocation(amplification.UnitProfile):
   ) -> float:
     """Return infinity: no better bound than the tail's is known."""
     return math.inf
-
-  def raised(self, chance: float) -> "NestedAllocation":
-    """Return the unit itself, which has no random numbers."""
-    return self
 
 
 @functools.lru_cache(maxsize=32)

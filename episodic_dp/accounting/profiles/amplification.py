@@ -229,6 +229,10 @@ class UnitProfile:
     in_passes: whether one "step" is a pass.
     least_exact: divergences below this may have lost digits. By default it is
       far above the constant in which chords end.
+    counting: whether it counts clip units below the unit, or the places that
+      hold it. If not, the unit is on one path of each step, for which the
+      unmatched probability of the sampler's error is known (section 7 of the
+      proof).
     families: number of families of a step in which neighbours may differ by one
       child.
   """
@@ -241,6 +245,11 @@ class UnitProfile:
   def certain(self) -> bool:
     """See the attributes."""
     return False
+
+  @property
+  def counting(self) -> bool:
+    """See the attributes."""
+    raise NotImplementedError
 
   @property
   def families(self) -> int:
@@ -294,13 +303,10 @@ class UnitProfile:
     raise NotImplementedError
 
   def raised(self, chance: float) -> "UnitProfile":
-    """Return the unit with its random numbers raised by a probability.
-
-    A unit without random numbers is on one path of each step, for which the
-    unmatched probability of the sampler's error is known (section 7 of the
-    proof).
-    """
-    raise NotImplementedError
+    """Return the unit with the numbers that it counts raised by a chance."""
+    if self.counting:
+      raise NotImplementedError
+    return self
 
   def in_known_step(self) -> "UnitProfile":
     """Return the unit in a step that surely samples its primary unit.
@@ -337,6 +343,7 @@ class Amplification(UnitProfile):
   unit_sensitivity: float
 
   least_exact = 1e-280
+  counting = False
   families = 1
 
   @property
@@ -395,10 +402,6 @@ class Amplification(UnitProfile):
           log_weighted(parts, log_k, d), axis=0
       )
     return found
-
-  def raised(self, chance: float) -> "Amplification":
-    """Return the unit itself, which has no random numbers."""
-    return self
 
   def in_known_step(self) -> "Amplification":
     """See `UnitProfile`."""

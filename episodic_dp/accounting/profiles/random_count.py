@@ -56,6 +56,7 @@ class RandomCount(amplification.UnitProfile):
   distance: float
   replaced: bool = False
 
+  counting = True
   families = 1
 
   @property
@@ -166,6 +167,7 @@ class RandomType(amplification.UnitProfile):
   parts: tuple[tuple[float, amplification.UnitProfile], ...]
 
   slow = True
+  counting = True
   families = 1
 
   def raised(self, chance: float) -> "RandomType":
