@@ -38,6 +38,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from episodic_dp import _validate
+from episodic_dp import plain
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import sensitivity
 from episodic_dp.accounting.accountants import base
@@ -51,6 +53,8 @@ from episodic_dp.accounting.profiles.amplification import UnitProfile
 from episodic_dp.accounting.profiles.unit_profile import UnitProfiles
 from episodic_dp.plan import sampler_error
 
+# More steps than any run takes; larger numbers would exceed exact arithmetic.
+_MAX_STEPS = 10**12
 # Relative spacing of two guesses of the epsilon of one unit of a group, the
 # smallest delta of one unit to try, and how many of its epsilons are tried.
 _SLACK, _LEAST_SHARE, _LINKS = 1e-3, 1e-290, 4
@@ -77,15 +81,24 @@ _MOST_ORDER = 64
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Entry:
-  """A part of a run with equal steps.
+  """A part of a run with equal steps; checked on construction.
 
   Attributes:
     release: the release of each step.
     steps: number of steps, at least 1.
+
+  Raises:
+    PlanError: the number of steps is out of range.
   """
 
   release: plan_lib.Release
   steps: int
+
+  def __post_init__(self) -> None:
+    if _validate.count("steps", self.steps, 1) > _MAX_STEPS:
+      raise _validate.refusal(
+          "steps", self.steps, f"a number from 1 to {_MAX_STEPS}"
+      )
 
   def same_description(self, other: "Entry") -> bool:
     """Return whether another entry has an equal sampler and release."""
@@ -93,6 +106,29 @@ class Entry:
     return a == b or (  # The very same hierarchy.
         plan_lib.to_dict(a) == plan_lib.to_dict(b)
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Described:
+  """An entry as plain data."""
+
+  hierarchy: plan_lib.Hierarchy
+  plan: plan_lib.SamplingPlan
+  mechanism: plan_lib.Mechanism
+  steps: int
+
+  @classmethod
+  def of(cls, entry: Entry) -> "_Described":
+    """Describe an entry."""
+    return cls(**vars(entry.release), steps=int(entry.steps))
+
+  def build(self) -> Entry:
+    """Build the entry; raises PlanError if its parts contradict."""
+    release = plan_lib.Release(self.hierarchy, self.plan, self.mechanism)
+    return Entry(release, self.steps)
+
+
+plain.register(Entry, _Described, _Described.of, _Described.build)
 
 
 def phases_of(
@@ -120,7 +156,7 @@ def phases_of(
     UnsoundPlanError: no guarantee is proved for the level.
     PlanError: there is no such level, or no noise.
   """
-  release, steps = entry.release, int(entry.steps)
+  release, steps = entry.release, entry.steps
   units = sensitivity.unit_profiles(release, level, replaced=replaced)
   whole_pass = release.plan.stages[0].pass_steps
   if whole_pass in (None, 1):
@@ -244,7 +280,7 @@ def ways(
       (
           sampler_error.sampling_error(
               e.release.hierarchy, e.release.plan
-          ).times(int(e.steps))
+          ).times(e.steps)
           for e in entries
       ),
       start=sampler_error.EXACT,
@@ -334,7 +370,7 @@ def _depleted_error(
     k = hierarchy.level_index(level)
     if entry.release.plan.stages[k].random_count:
       parents = hierarchy.num_units(k - 1) if k else 1
-      families += int(entry.steps) * min(group, parents)
+      families += entry.steps * min(group, parents)
   if not families:
     return error
   more = families * _TABLE_ERROR

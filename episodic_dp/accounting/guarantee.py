@@ -28,8 +28,6 @@ _ACCOUNTANTS: dict[str, base.Accountant] = {
 }
 ACCOUNTANTS = tuple(_ACCOUNTANTS)
 
-# More steps than any run takes; larger numbers would exceed exact arithmetic.
-MAX_STEPS = 10**12
 # A larger group is assumed to be a mistake.
 _MAX_GROUP = 10**6
 
@@ -147,19 +145,20 @@ def get_accountant(accountant: AnyAccountant) -> base.Accountant:
   return _ACCOUNTANTS[_validate.one_of("accountant", accountant, ACCOUNTANTS)]
 
 
-def check(steps: int, delta: float | None, epsilon: float | None) -> None:
-  """Raise PlanError unless steps and one of delta and epsilon are in range."""
-  if _validate.count("steps", steps, 1) > MAX_STEPS:
-    raise _validate.refusal("steps", steps, f"at most {MAX_STEPS}")
+def question(delta: float | None, epsilon: float | None) -> base.Question:
+  """Return the question at delta or epsilon.
+
+  Raises:
+    PlanError: not one of them is given, or it is out of range.
+  """
   if (delta is None) == (epsilon is None):
     raise plan_lib.PlanError(
         f"delta={delta!r} and epsilon={epsilon!r}: give one of them, to compute"
         " the other"
     )
   if delta is not None:
-    _validate.fraction("delta", delta)
-  if epsilon is not None:
-    _validate.positive("epsilon", epsilon, zero=True)
+    return base.Delta(_validate.fraction("delta", delta))
+  return base.Epsilon(_validate.positive("epsilon", epsilon, zero=True))
 
 
 def compose_guarantees(
@@ -213,15 +212,11 @@ def compose_guarantee(
   chosen = get_accountant(accountant)
   if _validate.count("group", group, 1) > _MAX_GROUP:
     raise _validate.refusal("group", group, f"at most {_MAX_GROUP}")
-  for entry in entries:
-    check(entry.steps, delta, epsilon)
+  at = question(delta, epsilon)
   replaced = report.is_replaced(neighbours)
   releases = [e.release for e in entries]
   ways = composition.ways(entries, level, replaced=replaced, group=group)
   inclusion = max(sensitivity.inclusion_rate(r, level) for r in releases)
-  at: base.Question = base.Epsilon(epsilon or 0.0)
-  if delta is not None:
-    at = base.Delta(delta)
   values, name = composition.cost(chosen, at, ways)
   changed = f"up to {group} units of level '{level}' together"
   direction = "both" if replaced else max(values, key=lambda d: values[d])
@@ -262,7 +257,7 @@ def compose_guarantee(
       epsilons=(
           values if epsilon is None else dict.fromkeys(values, float(epsilon))
       ),
-      steps=sum(int(e.steps) for e in entries),
+      steps=sum(e.steps for e in entries),
       inclusion_rate=inclusion,
       caveat=" ".join(dict.fromkeys(filter(None, caveats))),
       assumptions=tuple(dict.fromkeys(assumed)),
@@ -308,7 +303,7 @@ def epsilon(
     >>> math.ceil(10_000 * found) / 10_000
     0.1094
   """
-  check(steps, delta, None)
+  at = base.Delta(_validate.fraction("delta", delta))
   replaced = report.is_replaced(neighbours)
   given = tuple(np.atleast_1d(np.asarray(distances, float)).tolist())
   if (
@@ -330,11 +325,11 @@ def epsilon(
     kind = amplification.Amplification(
         (float(q), float(p)), 1.0, (first, own), max(farthest, own)
     )
-  run = (base.Phase((kind,), int(steps)),)
+  run = (base.Phase((kind,), _validate.count("steps", steps, 1)),)
   if not all(map(math.isfinite, given)):
     return math.inf if base.sampled(run) > delta else 0.0
   chosen = get_accountant(accountant)
   return max(
-      chosen.epsilon(run, d, float(delta))
+      chosen.answer(run, d, at)
       for d in ([direction] if direction else amplification.DIRECTIONS)
   )

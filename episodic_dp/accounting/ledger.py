@@ -19,7 +19,7 @@ names and the hierarchies the same tree (or that the caller names the levels
 with equal units). The rest is assumed, and is stated with every guarantee.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import math
 from typing import Any
@@ -32,8 +32,6 @@ from episodic_dp.accounting import report
 from episodic_dp.accounting.guarantee import AnyAccountant
 from episodic_dp.accounting.guarantee import compose_guarantee
 from episodic_dp.accounting.guarantee import compose_guarantees
-from episodic_dp.accounting.guarantee import MAX_STEPS
-from episodic_dp.errors import shown
 
 Entry = composition.Entry
 
@@ -98,8 +96,8 @@ class Ledger:
       PlanError: steps out of range, or no steps of this plan to continue, or a
         plan with passes without `continued`.
     """
-    new = _entry(release, steps)
-    in_passes = isinstance(release.plan.stages[0], plan_lib.RandomAllocation)
+    new = Entry(release, steps)
+    in_passes = release.plan.stages[0].pass_steps is not None
     if in_passes and continued is None:
       raise plan_lib.PlanError(
           f"{release.plan.stages[0]} uses every unit once in a pass, and it is"
@@ -121,7 +119,7 @@ class Ledger:
     if at is None:
       return dataclasses.replace(self, entries=(*self.entries, new))
     old = self.entries[at]
-    total = _entry(old.release, old.steps + steps)
+    total = Entry(old.release, old.steps + steps)
     return dataclasses.replace(
         self, entries=(*self.entries[:at], total, *self.entries[at + 1 :])
     )
@@ -163,12 +161,7 @@ class Ledger:
       return 0.0
     return self.guarantee(level, delta=delta, accountant=accountant).epsilon
 
-  def spent(
-      self,
-      level: str,
-      delta: float,
-      accountant: AnyAccountant = "pld",
-  ) -> float:
+  def spent(self, level: str, delta: float) -> float:
     """Compute `epsilon` or slightly more, fast, after every step.
 
     The two are equal except within a pass of `RandomAllocation`, which counts
@@ -177,9 +170,7 @@ class Ledger:
     rounded = tuple(
         dataclasses.replace(e, steps=_rounded_up(e)) for e in self.entries
     )
-    return dataclasses.replace(self, entries=rounded).epsilon(
-        level, delta, accountant
-    )
+    return dataclasses.replace(self, entries=rounded).epsilon(level, delta)
 
   def _not_empty(self) -> None:
     if not self.entries:
@@ -187,12 +178,7 @@ class Ledger:
 
   def as_dict(self) -> dict[str, Any]:
     """Return plain data for JSON: entries of `plan.to_dict` and "steps"."""
-    return {
-        "entries": [
-            {**plan_lib.to_dict(e.release), "steps": e.steps}
-            for e in self.entries
-        ]
-    }
+    return {"entries": plain.to_plain(self.entries)}
 
   @classmethod
   def from_dict(cls, data: Any) -> "Ledger":
@@ -202,44 +188,22 @@ class Ledger:
       PlanError: a field is missing, unknown or wrong; one sentence.
       UnsoundPlanError: a plan that a ledger cannot hold.
     """
-    if not isinstance(data, Mapping) or not isinstance(
-        data.get("entries"), list
-    ):
-      raise plan_lib.PlanError(
-          f"the ledger is {shown(data)}: expected an object with a list of"
-          " entries, as Ledger.as_dict writes it"
-      )
-    return cls(tuple(_read(data["entries"])))
-
-
-def _read(entries: Sequence[Any]) -> Iterator[Entry]:
-  """Read the entries of a ledger from plain data."""
-  for i, described in enumerate(entries):
-    if not isinstance(described, Mapping) or "steps" not in described:
-      raise plan_lib.PlanError(
-          f"entry {i} is {shown(described)}: expected an object with"
-          " hierarchy, plan, mechanism and steps"
-      )
-    rest = {k: v for k, v in described.items() if k != "steps"}
-    yield _entry(plan_lib.from_dict(rest), described["steps"])
-
-
-def _entry(release: plan_lib.Release, steps: Any) -> Entry:
-  if _validate.count("steps", steps, 1) > MAX_STEPS:
-    raise _validate.refusal("steps", steps, f"a number from 1 to {MAX_STEPS}")
-  return Entry(release, int(steps))
+    fields = plain.read(Mapping[str, Any], data, name="ledger")
+    return cls(plain.read(
+        tuple[Entry, ...], fields.get("entries"), name="entries"
+    ))
 
 
 def _rounded_up(entry: Entry) -> int:
   """Round the entry's steps up to the next sixteenth of a pass."""
-  first = entry.release.plan.stages[0]
-  if not isinstance(first, plan_lib.RandomAllocation):
+  length = entry.release.plan.stages[0].pass_steps
+  if length is None:
     return entry.steps
-  whole, rest = divmod(entry.steps, first.steps)
+  whole, rest = divmod(entry.steps, length)
   # A power of two: the sum for one rung more consists of two others, which a
   # pass has already requested (`allocation.copies`).
-  rung = 1 << max(first.steps // _RUNGS, 1).bit_length() - 1
-  return whole * first.steps + min(math.ceil(rest / rung) * rung, first.steps)
+  rung = 1 << max(length // _RUNGS, 1).bit_length() - 1
+  return whole * length + min(math.ceil(rest / rung) * rung, length)
 
 
 # Several runs ---------------------------------------------------------------

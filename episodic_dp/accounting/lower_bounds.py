@@ -33,7 +33,8 @@ import scipy
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import report
 from episodic_dp.accounting.accountants import base
-from episodic_dp.accounting.guarantee import check
+from episodic_dp.accounting.composition import Entry
+from episodic_dp.accounting.guarantee import question
 from episodic_dp.accounting.profiles import counts
 from episodic_dp.plan import sampler_error
 
@@ -102,11 +103,10 @@ def lower_bound(
     UnsoundPlanError: no guarantee is proved for the level.
     PlanError: a value is out of range, or there is no such level.
   """
-  check(steps, delta, epsilon)
+  at, steps = question(delta, epsilon), Entry(release, steps).steps
   release.check_level(level)
   k = release.hierarchy.level_index(level)
-  first = release.plan.stages[0]
-  passes = first.pass_steps
+  passes = release.plan.stages[0].pass_steps
   if not _is_known(release, k, passes is not None):
     return 0.0
   replaced = report.is_replaced(neighbours)
@@ -116,7 +116,7 @@ def lower_bound(
   error = a_step.times(steps)
 
   def bound(pair: _Pair, turned: bool, size: tuple[int, int]) -> float:
-    return _value(pair, turned, steps, passes, delta, epsilon, error, size)
+    return _value(pair, turned, steps, passes, at, error, size)
 
   ranked = []
   for pair in _pairs(release, k, replaced):
@@ -277,8 +277,7 @@ def _value(
     turned: bool,
     steps: int,
     passes: int | None,
-    delta: float | None,
-    epsilon: float | None,
+    at: base.Question,
     error: sampler_error.SamplerError,
     size: tuple[int, int],
 ) -> float:
@@ -288,7 +287,9 @@ def _value(
     found = _of_pass(pair, turned, passes, cells, points)
     steps //= passes
   elif (pair.larger > 0).sum() == (pair.smaller > 0).sum() == 1:
-    return _of_gaussian(pair, steps, delta, epsilon)
+    # One Gaussian, whose curve is rounded up.
+    distance = float(np.ptp(pair.means)) * math.sqrt(steps)
+    return at.of(base.GaussianCurve(distance)) * (1 - 1e-8)
   else:
     found = _losses(pair, cells)
   lost = error.tails + steps * found.wrong
@@ -298,35 +299,26 @@ def _value(
   # Losses below 0 are never reached.
   values, probs = found.values[found.values > 0], found.probs[found.values > 0]
 
-  def reached(at: float) -> float:
-    start = at + 2 * error.log_ratio + steps * 2 * _ROUNDING
+  def reached(epsilon: float) -> float:
+    start = epsilon + 2 * error.log_ratio + steps * 2 * _ROUNDING
     some = values > start
     sum_ = -float(probs[some] @ np.expm1(start - values[some]))
-    charge = (1 + math.exp(min(at, 700.0))) * lost if lost else 0.0
+    charge = (1 + math.exp(min(epsilon, 700.0))) * lost if lost else 0.0
     return sum_ * math.exp(-error.log_ratio) - charge
 
-  if epsilon is not None:
-    return max(reached(float(epsilon)), 0.0)
-  assert delta is not None
+  if isinstance(at, base.Epsilon):
+    return max(reached(at.value), 0.0)
+  delta = at.value
   if reached(0.0) <= delta:
     return 0.0
   # Above all losses nothing is reached.
   largest = float(values.max(initial=0.0))
   least = scipy.optimize.brentq(
-      lambda at: reached(at) - delta, 0.0, largest, rtol=1e-8
+      lambda epsilon: reached(epsilon) - delta, 0.0, largest, rtol=1e-8
   )
   while reached(least) < delta:
     least *= 1 - 1e-8
   return least
-
-
-def _of_gaussian(
-    pair: _Pair, steps: int, delta: float | None, epsilon: float | None
-) -> float:
-  curve = base.GaussianCurve(float(np.ptp(pair.means)) * math.sqrt(steps))
-  if epsilon is None:
-    return curve.epsilon(float(delta or 0)) * (1 - 1e-8)
-  return curve.delta(float(epsilon)) * (1 - 1e-8)
 
 
 def _losses(pair: _Pair, cells: int, reach: float = _REACH) -> _Losses:

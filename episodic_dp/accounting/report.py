@@ -235,9 +235,9 @@ def assumptions(
   mechanism, episode = release.mechanism, plan.episode
   k, stages = hierarchy.level_index(level), plan.stages
   sampling, *others = ASSUMED_THROUGHOUT
-  if isinstance(stages[0], plan_lib.RandomAllocation):
+  if stages[0].pass_steps is not None:
     sampling = (
-        f"Every pass of {stages[0].steps} steps uses each"
+        f"Every pass of {stages[0].pass_steps} steps uses each"
         f" {hierarchy.levels[0]} in one of them, chosen uniformly and"
         " independently; all samples inside it are new."
     )
@@ -256,9 +256,8 @@ def assumptions(
     result.append(UNITS_STAY)
   if any(isinstance(s, plan_lib.FixedSize) for s in stages):
     result.append(REPLACED_IN_SAMPLE)
-  if k > release.clip_level and any(
-      isinstance(s, plan_lib.Poisson) for s in stages[k + 1 :]
-  ):
+  below = stages[k + 1 :]
+  if k > release.clip_level and any(stage.random_count for stage in below):
     result.append(EMPTY_UNSEEN)
   if episode is not None and episode.form == "independent":
     result.append(

@@ -56,7 +56,7 @@ class _Statement:
   planned_steps: plain.Count | None
   lineage: tuple[str, ...]
   entries: Any
-  guarantees: Mapping[str, Any]
+  guarantees: Mapping[str, Mapping[str, Any]]
   no_guarantee: Mapping[str, str]
   start: str | None
   attacks: Mapping[str, Any] | None
@@ -189,8 +189,8 @@ class Verification:
       verdict = "FALSE" if any(own) else "differs" if own else "holds"
       result.append((
           shown(level).strip("'"),
-          _epsilon_text(stated.get(level)),
-          _epsilon_text(fresh.get(level)),
+          _epsilon_text(stated.get(level, {})),
+          _epsilon_text(fresh.get(level, {})),
           verdict,
       ))
     return result
@@ -206,9 +206,8 @@ class Verification:
     )
 
 
-def _epsilon_text(data: Any) -> str:
-  value = data.get("epsilon") if isinstance(data, Mapping) else None
-  return "-" if value is None else shown(value).strip("'")
+def _epsilon_text(data: Mapping[str, Any]) -> str:
+  return shown(data["epsilon"]).strip("'") if "epsilon" in data else "-"
 
 
 def verify_file(
@@ -249,7 +248,7 @@ def verify(data: Any) -> Verification:
         " file in guarantees/ of a run of episodic-dp pvi, or the output of"
         " episodic-dp account"
     )
-  if data["schema"] != SCHEMA or isinstance(data["schema"], bool):
+  if data["schema"] != SCHEMA:
     raise plan_lib.PlanError(
         f"the statement has schema {shown(data['schema'])}, but this version"
         f" reads {SCHEMA}: verify it with the version that wrote it"
@@ -381,8 +380,7 @@ def _differences(
 
 def _number(value: Any) -> float | None:
   """Return a number or "inf" as a float, and None for other values."""
-  if value == "inf":
-    return math.inf
-  if isinstance(value, bool) or not isinstance(value, (int, float)):
+  try:
+    return plain.read(float, value, name="number")
+  except plan_lib.PlanError:
     return None
-  return float(value) if abs(value) < 2**1023 else math.inf

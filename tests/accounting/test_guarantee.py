@@ -104,7 +104,7 @@ def test_no_level_with_a_guarantee_says_why():
         (dict(steps=0), "steps=0"),
         (dict(steps=2.5), "steps=2.5"),
         (dict(steps=True), "steps=True"),
-        (dict(steps=10**13), "steps=.*at most"),
+        (dict(steps=10**13), "steps=.*from 1 to 1000000000000"),
         (dict(delta=True), "delta=True"),
         (dict(delta=None, epsilon=True), "epsilon=True"),
         (dict(delta=0.0), "delta=0.0"),

@@ -150,7 +150,7 @@ def test_an_infinite_epsilon_cannot_be_stated_as_finite():
         (["schema"], 1, "schema 1,.*'episodic_dp "),
         (["schema"], KeyError, "is not a privacy statement"),
         (["entries"], [], "has no steps"),
-        (["entries", 0], 5, "entry 0 is 5"),
+        (["entries", 0], 5, r"entries\[0\]=5: expected an object"),
         (["entries", 0, "steps"], 0, "steps"),
         (["entries", 0, "steps"], 10**13, "from 1 to"),
         (["entries", 0, "mechanism", "sigma"], 1, "sigma"),
