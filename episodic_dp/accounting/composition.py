@@ -170,18 +170,20 @@ def phases_of(
     parts.append((rest, 1))
   primary_unit = not release.hierarchy.level_index(level)
   if condition_on_step and (replaced or not primary_unit):
-    passes = sum(times for _, times in parts)
     known = tuple(unit.in_known_step() for unit in units)
-    found.append(Phase(known, passes))
+    found.append(Phase(known, sum(times for _, times in parts)))
   else:
     primary = sensitivity.unit_profiles(release, release.levels[0])
     farthest = max(unit.tail[1] for unit in primary)
     for released, times in parts:
       whole = allocation.Allocation(whole_pass, released, farthest)
-      inner: list[UnitProfile] = [whole]
-      if not primary_unit:
-        inner = [whole.around(*unit.rates_in_known_step()) for unit in units]
-      found.append(Phase(tuple(dict.fromkeys(inner)), times))
+      inner: dict[UnitProfile, None] = {}
+      for unit in units:
+        tree = unit.in_known_step()
+        inner[allocation.NestedAllocation(
+            whole=whole, parent_rate=tree.parent_rate, rate=tree.rate
+        )] = None
+      found.append(Phase((whole,) if primary_unit else tuple(inner), times))
   return tuple(phase for phase in found if phase.times)
 
 

@@ -28,6 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from episodic_dp import plan as plan_lib
+from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import counts as counts_lib
 from episodic_dp.accounting.profiles import random_count
 from episodic_dp.accounting.profiles.amplification import UnitProfile
@@ -355,6 +356,41 @@ def _undominated(given: Collection[Row]) -> list[Row]:
       above[len(kept)] = flat
       kept.append(row)
   return kept
+
+
+def tree(
+    release: plan_lib.Release, k: int, *, replaced: bool = False
+) -> tuple[amplification.Amplification, ...]:
+  """Find the units of a tree of partitions.
+
+  The own stage of a replaced unit is one more outer stage: if it does not
+  sample the unit, both neighbours are equal.
+  """
+  clip, z = release.clip_level, float(release.mechanism.noise_multiplier)
+  found = paths(release, k)
+  rates, far = found.rates.copy(), found.changes(clip) / z
+  # Sampled without content, a unit that nothing replaces changes nothing. The
+  # samples below it are off by less than 2^-88 (`plan.sampler_error`): the
+  # share covers it.
+  filled = np.minimum(1.0, found.filled * (1 + 1e-12))
+  rates[:, k] *= np.where(found.exchanged[:, k], 1.0, filled)
+  own = far[:, k:]
+  if replaced:
+    rates = np.column_stack([rates, np.ones(len(rates))])
+    twice = 2.0 * found.own[:, k:] if k <= clip else 2.0
+    own = np.maximum(twice / z, own)
+  # An outer stage of rate 1 never breaks, so it has no distance.
+  outer = np.where(rates[:, :-1] == 1, math.inf, far[:, : k + replaced])
+  kinds = []
+  for row in front(rows(rates, outer, own)):
+    (last,) = row.own
+    kinds.append(amplification.Amplification(
+        row.rates[:-1],
+        row.rates[-1],
+        tuple(d if math.isfinite(d) else last for d in row.others),
+        last,
+    ))
+  return tuple(kinds)
 
 
 # Random numbers of clip units ------------------------------------------------

@@ -53,7 +53,6 @@ from episodic_dp.accounting.profiles import line_mixture
 from episodic_dp.accounting.profiles import random_count
 from episodic_dp.accounting.profiles.amplification import Direction
 from episodic_dp.accounting.profiles.amplification import UnitProfile
-from episodic_dp.plan import stages as stages_lib
 
 # Distances below this are replaced by it: larger, so never optimistic.
 _MIN_DISTANCE = 1e-6
@@ -65,58 +64,67 @@ _MAX_PARENTS, _MAX_OCCURRENCES, _MOST_PLACES = 96, 192, 24
 # From a release to its units --------------------------------------------------
 
 
-def places(release: plan_lib.Release, k: int) -> tuple["Recurrence", ...]:
-  """Describe the units of a level that recur in a step, at distance 1.
+def recurs(release: plan_lib.Release, k: int) -> bool:
+  """Return whether a step can sample a unit of the level at several places."""
+  return bool(release.plan.repeats) or _copies(release, k) > 1
 
-  Returns:
-    The distinct types; () for the units of a tree.
-  """
-  hierarchy, episode = release.hierarchy, release.plan.episode
-  most = hierarchy.most_copies[k] if hierarchy.most_copies and k else 1
-  if episode is not None and episode.tasks is not None:
-    if most > 1:
-      return (_crossing(release, most, episode.tasks),)
-    rates = stages_lib.rate_paths(hierarchy, release.plan, k)
-    pairs = np.column_stack([rates[:, :-1].prod(axis=1), rates[:, -1]])
-    none = np.empty((len(rates), 0))
-    return tuple(
-        Recurrence(
-            places=episode.tasks, place_rate=q, rate=p, distance=1.0
-        )
-        for (q, p), _, _ in distances.front(distances.rows(pairs, none, none))
-    )
-  return (_in_holders(release, k, most),) if most > 1 else ()
+
+def _copies(release: plan_lib.Release, k: int) -> int:
+  """Return the most primary units that hold one unit of the level."""
+  most = release.hierarchy.most_copies
+  return most[k] if most and k else 1
 
 
 def units(
-    release: plan_lib.Release,
-    k: int,
-    found: Sequence["Recurrence"],
-    *,
-    replaced: bool,
+    release: plan_lib.Release, k: int, *, replaced: bool
 ) -> tuple[UnitProfile, ...]:
-  """Describe the units of `places` at their distances.
+  """Describe the units of a level that recur in a step.
 
   Args:
     release: the release of a step.
     k: the level.
-    found: the result of `places`.
     replaced: whether neighbours differ in a unit's data, not in its presence.
 
   Returns:
     The types of units; () for replaced units, of which nothing is known unless
     a step has one task only.
   """
+  paths = distances.paths(release, k)
+  rows: list[distances.RandomPath] = []
+  if distances.has_random_number(release, k, own=True):
+    rows = distances.random_paths(release, k)
   if release.plan.repeats:
-    return in_tasks(release, found, replaced=replaced)
-  return () if replaced else tuple(copied(release, k, kind) for kind in found)
+    return in_tasks(release, paths, replaced=replaced)
+  return () if replaced else (copied(release, paths, rows),)
+
+
+def places(
+    release: plan_lib.Release, rates: np.ndarray
+) -> tuple["Recurrence", ...]:
+  """Describe the units of a level that recur in a step, at distance 1.
+
+  Args:
+    release: the release of a step.
+    rates: float64[paths, level + 1], of `distances.paths`.
+
+  Returns:
+    The distinct types.
+  """
+  tasks, most = release.plan.repeats, _copies(release, rates.shape[1] - 1)
+  if not tasks:
+    return (_in_holders(release, most, rates.max(axis=0).tolist()),)
+  if most > 1:
+    return (_crossing(release, most, tasks[0], float(rates[:, 1].max())),)
+  pairs = np.column_stack([rates[:, :-1].prod(axis=1), rates[:, -1]])
+  none = np.empty((len(rates), 0))
+  return tuple(
+      Recurrence(places=tasks[0], place_rate=q, rate=p, distance=1.0)
+      for (q, p), _, _ in distances.front(distances.rows(pairs, none, none))
+  )
 
 
 def in_tasks(
-    release: plan_lib.Release,
-    found: Sequence["Recurrence"],
-    *,
-    replaced: bool,
+    release: plan_lib.Release, paths: distances.Paths, *, replaced: bool
 ) -> tuple[UnitProfile, ...]:
   """Describe units if every task of a step samples from the whole pool.
 
@@ -137,7 +145,7 @@ def in_tasks(
   """
   d = 2 / float(release.mechanism.noise_multiplier)
   result: list[UnitProfile] = []
-  for kind in found:
+  for kind in places(release, paths.rates):
     if kind.places > 1:
       if not replaced:
         result.append(
@@ -154,7 +162,7 @@ def in_tasks(
 
 
 def _crossing(
-    release: plan_lib.Release, most: int, tasks: int
+    release: plan_lib.Release, most: int, tasks: int, rate: float
 ) -> "Recurrence":
   """Describe a unit that has parts in up to `most` primary units.
 
@@ -170,7 +178,6 @@ def _crossing(
   whether it is live, move the one task by at most 2C.
   """
   first, units = release.plan.stages[0], release.hierarchy.num_units(0)
-  rate = _largest_rates(release, 1)[1]
   number, chances = counts_lib.hypergeometric(
       units, most, int(first.most(units))
   )
@@ -185,15 +192,10 @@ def _crossing(
   )
 
 
-def _largest_rates(release: plan_lib.Release, k: int) -> list[float]:
-  """List the largest rate of each stage on the paths to a level's units."""
-  return stages_lib.rate_paths(release.hierarchy, release.plan, k).max(
-      axis=0
-  ).tolist()
-
-
 def copied(
-    release: plan_lib.Release, k: int, kind: "Recurrence"
+    release: plan_lib.Release,
+    paths: distances.Paths,
+    rows: Sequence[distances.RandomPath],
 ) -> "Recurrence":
   """Describe records (or classes) that up to M primary units hold.
 
@@ -220,72 +222,72 @@ def copied(
 
   If levels cross (form "disjoint" of classes that hold the unit in parts) the
   holders are the classes, and their rates p differ: the largest is used.
+
+  Args:
+    release: the release of a step.
+    paths: the paths to the records.
+    rows: their only type if a record has a random number of clip units; or ().
   """
   z = float(release.mechanism.noise_multiplier)
-  shares = _breaks(release, k, kind)
-  if distances.has_random_number(release, k, own=True):
-    (path,) = distances.random_paths(release, k)
-    far = [m / z for m in (*path.others, 1.0)]
+  (kind,) = places(release, paths.rates)
+  shares = _breaks(kind, paths.rates.max(axis=0).tolist())
+  if rows:
+    (row,) = rows
+    far = [m / z for m in (*row.others, 1.0)]
     kind = dataclasses.replace(
-        kind, counted=True, number=path.number, instead=path.instead
+        kind, counted=True, number=row.number, instead=row.instead
     )
   else:
-    every = distances.paths(release, k).changes(release.clip_level) / z
+    every = paths.changes(release.clip_level) / z
     # A regular hierarchy has one path. If levels cross, the first stage and the
     # stages inside tasks are the same on all paths.
     if (every != every[0]).any():
       raise plan_lib.UnsoundPlanError(
-          f"no guarantee for level '{release.levels[k]}': its copies lie in"
-          " units of different sizes; ask for level"
-          f" '{release.levels[0]}'"
+          "no guarantee for a unit whose copies lie in units of different"
+          f" sizes: ask for level '{release.levels[0]}'"
       )
     far = every[0].tolist()
-  outer = tuple(map(Break, shares, far[:k]))
-  return dataclasses.replace(kind, distance=far[k], outer=outer)
-
-
-def _breaks(
-    release: plan_lib.Release, k: int, kind: "Recurrence"
-) -> list[float]:
-  """Compute where a holder's path breaks, given that every holder's does."""
-  rates = _largest_rates(release, k)
-  inner = math.prod(rates[1:k])
-  if inner == 1:  # Then no holder is sampled.
-    return [1.0] + [0.0] * (k - 1)
-  # The probability that a holder is sampled nevertheless.
-  if kind.drawn_of is None:
-    drawn = rates[0] * (1 - inner) / (1 - rates[0] * inner)
-  else:
-    n, units = kind.drawn_of
-    number, probs = counts_lib.hypergeometric(units, kind.places, n)
-    probs = probs * np.exp(
-        (number - number[0]) * math.log1p(-inner)  # Relative to its largest.
-    )
-    drawn = float(probs @ number) / (kind.places * float(probs.sum()))
-  shares, left = [1 - drawn], drawn / (1 - inner)
-  for rate in rates[1:k]:
-    shares.append(left * (1 - rate))
-    left *= rate
-  return shares
+  outer = tuple(map(Break, shares, far[:-1]))
+  return dataclasses.replace(kind, distance=far[-1], outer=outer)
 
 
 def _in_holders(
-    release: plan_lib.Release, k: int, most: int
+    release: plan_lib.Release, most: int, rates: Sequence[float]
 ) -> "Recurrence":
   """Describe a unit of `copied` at distance 1."""
-  rates = _largest_rates(release, k)
   first, units = release.plan.stages[0], release.hierarchy.num_units(0)
-  inner, drawn_of = math.prod(rates[1:k]), None
+  inner, drawn_of = math.prod(rates[1:-1]), None
   place_rate = rates[0] * inner
   if first.exchanges(units):
     place_rate, drawn_of = inner, (int(first.most(units)), units)
   return Recurrence(
       places=most,
       place_rate=place_rate,
-      rate=rates[k],
+      rate=rates[-1],
       distance=1.0,
       drawn_of=drawn_of,
   )
+
+
+def _breaks(kind: "Recurrence", rates: Sequence[float]) -> list[float]:
+  """Compute where a holder's path breaks, given that every holder's does."""
+  first, *others = rates[:-1]
+  inner = math.prod(others)
+  if inner == 1:  # Then no holder is sampled.
+    return [1.0] + [0.0] * len(others)
+  # The probability that a holder is sampled nevertheless.
+  drawn = first * (1 - inner) / (1 - first * inner)
+  if kind.drawn_of is not None:
+    number, probs = kind.holders
+    probs = probs * np.exp(
+        (number - number[0]) * math.log1p(-inner)  # Relative to its largest.
+    )
+    drawn = float(probs @ number) / (kind.places * float(probs.sum()))
+  shares, left = [1 - drawn], drawn / (1 - inner)
+  for rate in others:
+    shares.append(left * (1 - rate))
+    left *= rate
+  return shares
 
 
 # The profile ------------------------------------------------------------------
@@ -341,15 +343,19 @@ class Recurrence(UnitProfile):
   counting = True
 
   @functools.cached_property
+  def holders(self) -> counts_lib.Counts:
+    """Return the distribution of the number of places that are sampled."""
+    if self.drawn_of is None:
+      return counts_lib.constant(self.places)
+    drawn, population = self.drawn_of
+    return counts_lib.hypergeometric(population, self.places, drawn)
+
+  @functools.cached_property
   def parents(self) -> counts_lib.Counts:
     """Return the distribution of J, the number of places with the parent."""
-    if self.drawn_of is None:
-      found = counts_lib.binomial(self.places, self.place_rate)
-    else:
-      drawn, population = self.drawn_of
-      found = counts_lib.hypergeometric(population, self.places, drawn)
-      if self.place_rate < 1:
-        found = counts_lib.thinned(found, self.place_rate)
+    found = self.holders
+    if self.place_rate < 1:
+      found = counts_lib.thinned(found, self.place_rate)
     return counts_lib.raised(found, self.raised_by)
 
   @property

@@ -31,8 +31,6 @@ import dataclasses
 import functools
 import math
 
-import numpy as np
-
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import distances
 from episodic_dp.accounting import recurrence
@@ -77,48 +75,13 @@ def unit_profiles(
         " noise, so give a positive one (epsilon is infinite without noise)"
     )
   k = hierarchy.level_index(level)
-  if recurring := recurrence.places(release, k):
-    return recurrence.units(release, k, recurring, replaced=replaced)
   if release.sample_level:
     return _sample_level(release, k, replaced=replaced)
+  if recurrence.recurs(release, k):
+    return recurrence.units(release, k, replaced=replaced)
   if distances.has_random_number(release, k):
     return distances.averaged(release, k, replaced=replaced)
-  return _tree(release, k, replaced=replaced)
-
-
-def _tree(
-    release: plan_lib.Release, k: int, *, replaced: bool = False
-) -> tuple[amplification.Amplification, ...]:
-  """Find the units of a tree of partitions.
-
-  The own stage of a replaced unit is one more outer stage: if it does not
-  sample the unit, both neighbours are equal.
-  """
-  clip, z = release.clip_level, float(release.mechanism.noise_multiplier)
-  found = distances.paths(release, k)
-  rates, far = found.rates.copy(), found.changes(clip) / z
-  # Sampled without content, a unit that nothing replaces changes nothing. The
-  # samples below it are off by less than 2^-88 (`plan.sampler_error`): the
-  # share covers it.
-  filled = np.minimum(1.0, found.filled * (1 + 1e-12))
-  rates[:, k] *= np.where(found.exchanged[:, k], 1.0, filled)
-  own = far[:, k:]
-  if replaced:
-    rates = np.column_stack([rates, np.ones(len(rates))])
-    twice = 2.0 * found.own[:, k:] if k <= clip else 2.0
-    own = np.maximum(twice / z, own)
-  # An outer stage of rate 1 never breaks, so it has no distance.
-  outer = np.where(rates[:, :-1] == 1, math.inf, far[:, : k + replaced])
-  kinds = []
-  for row in distances.front(distances.rows(rates, outer, own)):
-    (last,) = row.own
-    kinds.append(amplification.Amplification(
-        row.rates[:-1],
-        row.rates[-1],
-        tuple(d if math.isfinite(d) else last for d in row.others),
-        last,
-    ))
-  return tuple(kinds)
+  return distances.tree(release, k, replaced=replaced)
 
 
 def inclusion_rate(release: plan_lib.Release, level: str) -> float:
@@ -128,10 +91,11 @@ def inclusion_rate(release: plan_lib.Release, level: str) -> float:
   a unit that can be sampled at several places counts at all of them.
   """
   hierarchy, plan = release.hierarchy, release.plan
-  found = recurrence.places(release, hierarchy.level_index(level))
-  if not found:
+  k = hierarchy.level_index(level)
+  if not recurrence.recurs(release, k):
     return plan_lib.inclusion_rate(hierarchy, plan, level)
-  return max(kind.inclusion_rate for kind in found)
+  kinds = recurrence.places(release, distances.paths(release, k).rates)
+  return max(kind.inclusion_rate for kind in kinds)
 
 
 def _sample_level(
@@ -175,7 +139,7 @@ def _sample_level(
       inner_clip_norm=None,
       inner_noise_multiplier=None,
   )
-  found = _tree(release.replace(mechanism=tasks), k, replaced=replaced)
+  found = distances.tree(release.replace(mechanism=tasks), k, replaced=replaced)
   if k < release.hierarchy.depth - 1:
     return found
   inner = mechanism.inner_noise_multiplier / math.sqrt(mechanism.inner_steps)

@@ -355,10 +355,6 @@ class Allocation(amplification.UnitProfile):
   counting = False
   families = 1
 
-  def around(self, parent_rate: float, rate: float) -> "NestedAllocation":
-    """Describe a unit inside the primary units; see `NestedAllocation`."""
-    return NestedAllocation(whole=self, parent_rate=parent_rate, rate=rate)
-
   @property
   def inclusion_rate(self) -> float:
     """Return k / T, the probability that a released step uses the unit."""

@@ -308,7 +308,7 @@ class UnitProfile:
       raise NotImplementedError
     return self
 
-  def in_known_step(self) -> "UnitProfile":
+  def in_known_step(self) -> "Amplification":
     """Return the unit in a step that surely samples its primary unit.
 
     Raises:
@@ -318,11 +318,6 @@ class UnitProfile:
         f"no guarantee for {type(self).__name__} in a pass over the units: use"
         " Poisson or FixedSize for the first level"
     )
-
-  def rates_in_known_step(self) -> tuple[float, float]:
-    """Return the rates of the parent and of the unit in such a step."""
-    self.in_known_step()
-    raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -408,11 +403,6 @@ class Amplification(UnitProfile):
     if not self.outer_rates:
       return dataclasses.replace(self, rate=1.0)
     return dataclasses.replace(self, outer_rates=(1.0, *self.outer_rates[1:]))
-
-  def rates_in_known_step(self) -> tuple[float, float]:
-    """See `UnitProfile`."""
-    known = self.in_known_step()
-    return known.parent_rate, known.rate
 
   def terms(
       self, log_alpha: np.ndarray, direction: Direction
