@@ -93,6 +93,22 @@ def test_copies_whose_clip_units_are_drawn_below(first):
   assert unit.number.values.tolist() == [0, 1, 2]
 
 
+def test_copies_that_move_the_sum_unequally_are_refused():
+  h = plan.Hierarchy.regular(
+      (3, 2, 2), levels=("participant", "class", "image"), copies=True,
+      most_copies={"image": 2},
+  )
+  r = release(
+      h, plan.FixedSize(1), plan.All(), plan.All(), clip="participant"
+  )
+  found = distances.paths(r, 2)
+  recurrence.copied(r, found, ())
+  both = distances.Paths(*(np.concatenate([part, part]) for part in found))
+  both.own[1, 0] += 1
+  with pytest.raises(plan.UnsoundPlanError, match="of different sizes"):
+    recurrence.copied(r, both, ())
+
+
 def test_a_class_that_5000_participants_hold_costs_what_is_drawn_of_it():
   """About 20 of them are drawn in a step, each a clip unit that changes."""
   h = plan.Hierarchy.regular(

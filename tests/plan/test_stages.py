@@ -298,3 +298,22 @@ def test_the_class_is_the_level_above_the_examples_unless_it_is_named(
 def test_class_errors_name_the_level_and_the_remedy(stages, episode, message):
   with pytest.raises(plan.PlanError, match=message):
     checked(stages, **episode)
+
+
+@pytest.mark.parametrize(
+    "stage,most,exchanges,coin,pass_steps,random_count",
+    [
+        (plan.FixedSize(3), [2, 3, 3], [False, False, True], 1.0, None, False),
+        (plan.All(), [2, 3, 4], [False] * 3, 1.0, None, False),
+        (plan.Poisson(0.2), [2, 3, 4], [False] * 3, 0.2, None, True),
+        (plan.RandomAllocation(9), [2, 3, 4], [False] * 3, 1.0, 9, True),
+    ],
+)
+def test_what_a_stage_does_with_2_3_and_4_children(
+    stage, most, exchanges, coin, pass_steps, random_count
+):
+  children = np.asarray([2, 3, 4])
+  assert stage.most(children).tolist() == most
+  assert stage.exchanges(children).tolist() == exchanges
+  assert (stage.coin, stage.pass_steps) == (coin, pass_steps)
+  assert stage.random_count == random_count

@@ -66,7 +66,7 @@ def _listing(
   )
 
 
-class Tree(NamedTuple):
+class Scan(NamedTuple):
   """The content of a folder and its subfolders, in ascending order.
 
   Attributes:
@@ -85,8 +85,8 @@ class Tree(NamedTuple):
 def scan(
     root: pathlib.Path,
     path: tuple[str, ...] = (),
-    found: Tree | None = None,
-) -> Tree:
+    found: Scan | None = None,
+) -> Scan:
   """List a folder and its subfolders without opening a file.
 
   Hidden files and those of file managers are left out.
@@ -100,7 +100,7 @@ def scan(
     ValueError: a symbolic link.
     OSError: a folder cannot be read.
   """
-  found = found or Tree([], [], [], [])
+  found = found or Scan([], [], [], [])
   with os.scandir(root.joinpath(*path)) as entries:
     ordered = sorted(entries, key=lambda entry: entry.name)
   leaf = True

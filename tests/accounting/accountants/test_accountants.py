@@ -203,6 +203,11 @@ def test_one_gaussian_in_fifty_digits(distance, epsilon):
     assert found == 0 or exact(found * (1 - 1e-6)) > wanted
 
 
+def test_a_gaussian_at_an_infinite_distance_promises_nothing():
+  curve = base.GaussianCurve(math.inf)
+  assert curve.epsilon(0.5) == math.inf and curve.delta(9.0) == 1.0
+
+
 def test_accountants_are_found_by_name():
   for name in ACCOUNTANTS:
     found = get_accountant(name)

@@ -40,6 +40,32 @@ def test_ragged_profile_is_the_pointwise_maximum():
     np.testing.assert_array_equal(both, np.maximum(*each))
 
 
+class Unheard(amplification.UnitProfile):
+  """A type of unit that answers no question."""
+
+
+def test_a_new_type_of_unit_is_never_composed_as_another(monkeypatch):
+  unit, at = Unheard(), np.zeros(1)
+  for ask in (
+      lambda: unit.tail,
+      lambda: unit.inclusion_rate,
+      lambda: unit.counting,
+      lambda: unit.families,
+      lambda: unit.divergence(at, "add"),
+      lambda: unit.raised(0.1),
+  ):
+    with pytest.raises(NotImplementedError):
+      ask()
+  with pytest.raises(plan.UnsoundPlanError, match="Unheard in a pass"):
+    unit.in_known_step()
+  monkeypatch.setattr(Unheard, "tail", (0.1, 1.0))
+  with pytest.raises(NotImplementedError):
+    unit.log_divergence(at, "add")
+  monkeypatch.setattr(Unheard, "counting", True)
+  with pytest.raises(NotImplementedError):
+    unit.raised(0.1)
+
+
 # Random numbers of clip units -------------------------------------------------
 
 
