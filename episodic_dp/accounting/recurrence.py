@@ -444,11 +444,14 @@ class Recurrence(UnitProfile):
       self, log_alpha: np.ndarray, direction: Direction
   ) -> np.ndarray:
     """See `UnitProfile`."""
-    log_alpha = np.asarray(log_alpha, float)
-    weight, farthest = self.tail
-    if weight == 0:
-      return np.zeros_like(log_alpha)
-    bound = weight * amplification.hockey_stick(log_alpha, farthest)
+    return self.below_tail(
+        log_alpha, functools.partial(self._average, direction)
+    )
+
+  def _average(
+      self, direction: Direction, log_alpha: np.ndarray
+  ) -> np.ndarray:
+    """Bound the average divergence over J, float64[n]."""
     chance, tree = self.once
     value = chance * tree.divergence(log_alpha, direction)
     if self.rate == 1 and not self.counted:
@@ -459,7 +462,7 @@ class Recurrence(UnitProfile):
     else:
       for chance, curve in _given_several(self, direction):
         value += chance * curve(log_alpha)
-    return np.minimum(value, bound)
+    return value
 
   def _log_divergence(
       self, log_alpha: np.ndarray, direction: Direction

@@ -138,12 +138,7 @@ class Spending:
 
   def _pass_start(self, step: int) -> int:
     """Return the first step of the pass that contains a step."""
-    stages = self._spec.release.plan.stages
-    length = math.lcm(*(
-        stage.steps
-        for stage in stages
-        if isinstance(stage, plan_lib.RandomAllocation)
-    ))
+    length = self._spec.release.plan.stages[0].pass_steps or 1
     return step // length * length
 
   def _guarantees(

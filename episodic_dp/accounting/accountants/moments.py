@@ -351,12 +351,12 @@ def _log_excess(
   small = kind.least_exact
   value = unit_profile.bounded_excess((kind,), log_alpha, direction, small)
   result = np.log(np.maximum(value, _SMALL))
-  other: amplification.Direction = "add" if direction == "remove" else "remove"
-  for sign, which in ((1, direction), (-1, other)):
-    low = np.flatnonzero((value < small) & ((log_alpha >= 0) == (sign > 0)))
+  other = amplification.OPPOSITE[direction]
+  for side, which in ((log_alpha >= 0, direction), (log_alpha < 0, other)):
+    low = np.flatnonzero((value < small) & side)
     if low.size:
       # alpha H_(1/alpha) below alpha = 1
-      bound = kind.log_divergence(sign * log_alpha[low], which)
+      bound = kind.log_divergence(abs(log_alpha[low]), which)
       bound += np.minimum(log_alpha[low], 0.0)
       result[low] = np.minimum(result[low], bound)
   return result

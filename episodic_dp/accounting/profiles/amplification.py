@@ -43,6 +43,7 @@ result that replaces Theorem 3 of Tombs, Kotevska and Young, "Privacy
 Amplification for Episodic Training Methods" (2022).
 """
 
+from collections.abc import Callable
 import dataclasses
 import math
 from typing import Literal
@@ -54,6 +55,7 @@ from episodic_dp import errors
 
 Direction = Literal["remove", "add"]
 DIRECTIONS: tuple[Direction, Direction] = ("remove", "add")
+OPPOSITE: dict[Direction, Direction] = {"remove": "add", "add": "remove"}
 
 # A distance of zero is replaced by this one: larger, so never optimistic.
 MIN_DISTANCE = 1e-9
@@ -301,6 +303,22 @@ class UnitProfile:
   ) -> np.ndarray | float:
     """Bound ln of `divergence` better than the tail, if the weight is not 0."""
     raise NotImplementedError
+
+  def below_tail(
+      self, log_alpha: np.ndarray, value: Callable[[np.ndarray], np.ndarray]
+  ) -> np.ndarray:
+    """Return a bound on the divergence, or that of the tail where it is less.
+
+    Args:
+      log_alpha: float64[n].
+      value: the bound at float64[n], unless the weight is 0.
+    """
+    log_alpha = np.asarray(log_alpha, float)
+    weight, distance = self.tail
+    if weight == 0:
+      return np.zeros_like(log_alpha)
+    bound = weight * hockey_stick(log_alpha, distance)
+    return np.minimum(bound, value(log_alpha))
 
   def raised(self, chance: float) -> "UnitProfile":
     """Return the unit with the numbers that it counts raised by a chance."""

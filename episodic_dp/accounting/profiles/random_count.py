@@ -91,19 +91,14 @@ class RandomCount(amplification.UnitProfile):
   @property
   def tail(self) -> tuple[float, float]:
     """Return (P(K + K' > 0), the largest distance), by joint convexity."""
-    return self.inclusion_rate, self.at_most.unit_sensitivity
+    farthest = max(self.at_most.unit_sensitivity, _MIN_DISTANCE)
+    return self.inclusion_rate, farthest
 
   def divergence(
       self, log_alpha: np.ndarray, direction: Direction
   ) -> np.ndarray:
     """See `UnitProfile`."""
-    log_alpha = np.asarray(log_alpha, float)
-    weight, farthest = self.tail
-    if weight == 0:
-      return np.zeros_like(log_alpha)
-    farthest = max(farthest, _MIN_DISTANCE)
-    bound = weight * amplification.hockey_stick(log_alpha, farthest)
-    return np.minimum(bound, _curve(self, direction)(log_alpha))
+    return self.below_tail(log_alpha, lambda at: _curve(self, direction)(at))
 
   def _log_divergence(
       self, log_alpha: np.ndarray, direction: Direction

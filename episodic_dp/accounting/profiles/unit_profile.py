@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles.amplification import Direction
 from episodic_dp.accounting.profiles.amplification import UnitProfile
 
@@ -52,19 +53,28 @@ def excess(
   directly, because converting one side into the other would cancel digits. A
   maximum of convex functions is convex, so ragged hierarchies compose too.
   """
+  return _both_sides(
+      log_alpha,
+      direction,
+      lambda at, which: np.max(
+          [kind.divergence(at, which) for kind in unit_profiles], axis=0
+      ),
+  )
+
+
+def _both_sides(
+    log_alpha: np.ndarray,
+    direction: Direction,
+    divergence: Callable[[np.ndarray, Direction], np.ndarray],
+) -> np.ndarray:
+  """Compute an excess from the divergences of both directions."""
   log_alpha = np.asarray(log_alpha, float)
-  other: Direction = "add" if direction == "remove" else "remove"
   result = np.zeros_like(log_alpha)
-  above = log_alpha >= 0
-  for kind in unit_profiles:
-    if above.any():
-      result[above] = np.maximum(
-          result[above], kind.divergence(log_alpha[above], direction)
-      )
-    if not above.all():
-      low = log_alpha[~above]
-      value = np.exp(low) * kind.divergence(-low, other)
-      result[~above] = np.maximum(result[~above], value)
+  other = amplification.OPPOSITE[direction]
+  for some, which in ((log_alpha >= 0, direction), (log_alpha < 0, other)):
+    if some.any():
+      at = log_alpha[some]
+      result[some] = np.exp(np.minimum(at, 0.0)) * divergence(abs(at), which)
   return result
 
 
@@ -108,17 +118,13 @@ def bounded_excess(
   if quick:
     return excess(unit_profiles, log_alpha, direction)
   floor = next(floor for floor in _FLOORS if floor <= (least or 1.0))
-  other: Direction = "add" if direction == "remove" else "remove"
-  first = chords(unit_profiles, direction, floor)
-  second = chords(unit_profiles, other, floor)
-  if first is None or second is None:
-    return excess(unit_profiles, log_alpha, direction)
-  low = np.minimum(log_alpha, 0.0)
-  return np.where(
-      log_alpha >= 0,
-      first(np.maximum(log_alpha, 0.0)),
-      np.exp(low) * second(-low),
-  )
+  tables: dict[Direction, Chords] = {}
+  for way in amplification.DIRECTIONS:
+    found = chords(unit_profiles, way, floor)
+    if found is None:
+      return excess(unit_profiles, log_alpha, direction)
+    tables[way] = found
+  return _both_sides(log_alpha, direction, lambda at, way: tables[way](at))
 
 
 @functools.lru_cache(maxsize=512)
