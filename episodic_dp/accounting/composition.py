@@ -644,6 +644,7 @@ class ReplaceOneCurve:
     return _least(tried, 0.0, epsilon)
 
 
+_UNKNOWN = ReplaceOneCurve(base.UNPROTECTED, base.UNPROTECTED)
 _Tried = tuple[float, float, float]
 
 
@@ -675,7 +676,7 @@ def replace_one_curve(
   if isinstance(at, base.Delta):
     return _near_delta(accountant, run, at.value)
   a, b, half = at.value / 2, at.value / 2, at.least / 2
-  found = ReplaceOneCurve(base.UNPROTECTED, base.UNPROTECTED)
+  found = _UNKNOWN
   for _ in range(_ROUNDS):
     found = found.refined(
         accountant, run, base.Epsilon(a, half),
@@ -691,9 +692,10 @@ def _near_delta(
   """Compute `replace_one_curve` near a delta."""
   first = delta / 2
   remove = accountant.curve(run, "remove", base.Delta(first))
-  found = ReplaceOneCurve(remove, base.UNPROTECTED)
   if remove.epsilon(delta) > _NO_SHARE:
-    return found  # No split leaves A any delta.
+    # No split leaves A any delta.
+    return ReplaceOneCurve(remove, base.UNPROTECTED)
+  found = _UNKNOWN
   second = first * math.exp(-min(remove.epsilon(first), 600.0))
   for _ in range(_ROUNDS):
     found = found.refined(
