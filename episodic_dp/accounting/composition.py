@@ -95,10 +95,10 @@ class Entry:
   steps: int
 
   def __post_init__(self) -> None:
-    if _validate.count("steps", self.steps, 1) > _MAX_STEPS:
-      raise _validate.refusal(
-          "steps", self.steps, f"a number from 1 to {_MAX_STEPS}"
-      )
+    steps = _validate.count("steps", self.steps, 1)
+    if steps > _MAX_STEPS:
+      raise _validate.refusal("steps", steps, f"a number from 1 to {_MAX_STEPS}")
+    object.__setattr__(self, "steps", steps)
 
   def same_description(self, other: "Entry") -> bool:
     """Return whether another entry has an equal sampler and release."""
@@ -120,7 +120,7 @@ class _Described:
   @classmethod
   def of(cls, entry: Entry) -> "_Described":
     """Describe an entry."""
-    return cls(**vars(entry.release), steps=int(entry.steps))
+    return cls(**vars(entry.release), steps=entry.steps)
 
   def build(self) -> Entry:
     """Build the entry; raises PlanError if its parts contradict."""
