@@ -97,7 +97,9 @@ class Entry:
   def __post_init__(self) -> None:
     steps = _validate.count("steps", self.steps, 1)
     if steps > _MAX_STEPS:
-      raise _validate.refusal("steps", steps, f"a number from 1 to {_MAX_STEPS}")
+      raise _validate.refusal(
+          "steps", steps, f"a number from 1 to {_MAX_STEPS}"
+      )
     object.__setattr__(self, "steps", steps)
 
   def same_description(self, other: "Entry") -> bool:
