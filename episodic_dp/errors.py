@@ -18,8 +18,16 @@ class UnsoundPlanError(ValueError):
   """
 
 
+class DataError(ValueError):
+  """Data, images, labels or weights that a user gives cannot be used."""
+
+
 class RunError(ValueError):
   """A work directory, key, checkpoint, model or configuration is unusable."""
+
+
+OF_USERS = (DataError, PlanError, RunError, UnsoundPlanError)
+"""Errors of which a command prints the one sentence."""
 
 
 def shown(value: object) -> str:

@@ -89,7 +89,7 @@ class FewShotClassifier:
       people: [n] numbers or text, the person of each example.
 
     Raises:
-      ValueError: an array has a wrong shape or type; or a label or a person is
+      DataError: an array has a wrong shape or type; or a label or a person is
         missing, not exact, or alike another one (see `Hierarchy.from_labels`).
       PlanError: an option is out of range, or epsilon cannot be reached.
       RunError: the work directory cannot be used.
@@ -117,7 +117,7 @@ class FewShotClassifier:
 
     Raises:
       RunError: the estimator is not fitted.
-      ValueError: an example cannot be used, or there is only one class.
+      DataError: an example cannot be used, or there is only one class.
     """
     self._adapted = self._of("_predictor", "fit").adapt(images, labels)
     return self
@@ -133,7 +133,7 @@ class FewShotClassifier:
 
     Raises:
       RunError: the estimator is not adapted.
-      ValueError: an example cannot be used.
+      DataError: an example cannot be used.
     """
     found = self._of("_adapted", "adapt").predict(images).labels
     return labels_lib.read("predictions", found)
@@ -146,13 +146,13 @@ class FewShotClassifier:
       labels: [n], their classes.
 
     Raises:
-      RunError, ValueError: as in `predict`; or the labels are not as many, or
+      RunError, DataError: as in `predict`; or the labels are not as many, or
         of another type than those of `adapt`.
     """
     found, truth = self.predict(images), labels_lib.read("labels", labels)
     kinds = [labels_lib.kind_of(label) for label in (*found[:1], *truth[:1])]
     if len(found) != len(truth) or len(set(kinds)) > 1:
-      raise ValueError(
+      raise errors.DataError(
           f"there are {len(found)} images and {len(truth)} labels, and the"
           f" first labels of adapt and score are {' and '.join(kinds)}: give"
           " one label for each image, of one type in both"
@@ -207,11 +207,11 @@ class FewShotClassifier:
     """Set options, and return the estimator.
 
     Raises:
-      ValueError: there is no such option.
+      PlanError: there is no such option.
     """
     for name, value in values.items():
       if name not in self.get_params():
-        raise ValueError(
+        raise errors.PlanError(
             f"{name!r} is no option: expected one of"
             f" {', '.join(self.get_params())}"
         )
@@ -245,12 +245,12 @@ def _dataset(images: np.ndarray, labels: Any, people: Any) -> data.ArrayDataset:
   labels = labels_lib.read("labels", labels)
   people = labels_lib.read("people", people)
   if not len(images) == len(labels) == len(people):
-    raise ValueError(
+    raise errors.DataError(
         f"images, labels and people have {len(images)}, {len(labels)} and"
         f" {len(people)} rows: give one label and one person for each image"
     )
   if images.dtype != np.uint8 and images.ndim > 2:
-    raise ValueError(
+    raise errors.DataError(
         f"images are {images.dtype} of shape {images.shape}: give images as"
         " uint8, such as (255 * values).round().astype('uint8') of values from"
         " 0 to 1, and features as float32 [n, features]"

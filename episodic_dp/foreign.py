@@ -10,6 +10,8 @@ from typing import Any, IO
 from PIL import Image
 from PIL import UnidentifiedImageError
 
+from episodic_dp import errors
+
 RASTER = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 """The formats of Pillow that are read, all of them without another program."""
 MOST_PIXELS = 2**26  # Of a picture: 8192 x 8192.
@@ -22,14 +24,14 @@ def picture(file: str | os.PathLike[str] | IO[bytes]) -> Image.Image:
   """Open a picture without reading its pixels.
 
   Raises:
-    ValueError: its first bytes are those of no format in `RASTER`, or it has
+    DataError: its first bytes are those of no format in `RASTER`, or it has
       more than `MOST_PIXELS` pixels.
     Exception: of any other type, if it is damaged.
   """
   try:
     image = Image.open(file, formats=RASTER)
   except UnidentifiedImageError as e:
-    raise ValueError(
+    raise errors.DataError(
         f"it does not begin as one of {', '.join(RASTER)}"
     ) from e
   check_picture(image)
@@ -37,21 +39,21 @@ def picture(file: str | os.PathLike[str] | IO[bytes]) -> Image.Image:
 
 
 def check_picture(image: Image.Image) -> None:
-  """Raise ValueError for a picture of another format, or a too large one."""
+  """Raise DataError for a picture of another format, or a too large one."""
   # Computed pictures have no format, and MPO is JPEG with more pictures.
   if image.format not in (None, "MPO", *RASTER):
-    raise ValueError(
+    raise errors.DataError(
         f"its format {image.format} is none of {', '.join(RASTER)}"
     )
   if image.width * image.height > MOST_PIXELS:
-    raise ValueError(
+    raise errors.DataError(
         f"it has {image.width} x {image.height} pixels, more than"
         f" {MOST_PIXELS}: make it smaller"
     )
 
 
 def check_arrays(file: Any) -> None:
-  """Raise ValueError if an open NpzFile unpacks to too many bytes.
+  """Raise DataError if an open NpzFile unpacks to too many bytes.
 
   The sizes that the file states are bounds even if they are false: no more
   bytes of an entry are unpacked.
@@ -59,7 +61,7 @@ def check_arrays(file: Any) -> None:
   unpacked = sum(info.file_size for info in file.zip.infolist())
   most = max(_MOST_UNPACKED, _MOST_RATIO * file.zip.fp.seek(0, os.SEEK_END))
   if unpacked > most:
-    raise ValueError(
+    raise errors.DataError(
         f"it unpacks to {unpacked} bytes, more than {most}: save it with"
         " numpy.savez"
     )

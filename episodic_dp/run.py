@@ -216,7 +216,7 @@ class Run:
     Raises:
       PlanError: the parts contradict one another, or the data.
       UnsoundPlanError: no proof covers the plan.
-      FileNotFoundError, ValueError: own data cannot be listed.
+      FileNotFoundError, DataError: own data cannot be listed.
     """
     data_lib.check_data_dir(self.data.name, data_dir)
     run = self
@@ -380,7 +380,7 @@ class Run:
       evaluator: evaluator of an equal learner, which saves a compilation.
 
     Raises:
-      PlanError, UnsoundPlanError, RunError, ValueError, FileNotFoundError: one
+      PlanError, UnsoundPlanError, RunError, DataError, FileNotFoundError: one
         sentence with the remedy.
     """
     # Lazy imports, here and below: a run is accounted for without JAX.

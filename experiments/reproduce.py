@@ -44,6 +44,7 @@ from absl import logging
 
 from episodic_dp import backends
 from episodic_dp import data
+from episodic_dp import errors
 from episodic_dp.cli import app
 from episodic_dp.cli import devices
 from episodic_dp.cli import exit_status
@@ -78,7 +79,7 @@ def main(
     download: whether to fetch files that data_dir lacks.
 
   Raises:
-    ValueError, RunError: a wrong name, or a folder of other runs.
+    RunError: a wrong name, or a folder of other runs.
     SystemExit: a signal came; the same call resumes.
   """
   made = targets.load(target)
@@ -87,7 +88,7 @@ def main(
     data.check_data_dir(runs[0].load().data.name, data_dir)
   names = [run.name for run in runs]
   if unknown := set(only) - set(names):
-    raise ValueError(
+    raise errors.RunError(
         f"--only={','.join(sorted(unknown))}: expected of {', '.join(names)}"
     )
   backends.use_all_cores()
@@ -175,12 +176,12 @@ if __name__ == "__main__":
       folder = _out.value or results_pages.FOLDER
       print(f"wrote {', '.join(results_pages.write(folder))} in {folder}")
     elif _target.value is None:
-      raise ValueError("--target: expected a name, or --write")
+      raise errors.RunError("--target: expected a name, or --write")
     elif _list.value:
       for run in targets.load(_target.value).runs(_scale.value):
         print(f"{run.name}: {run.command()}")
     elif _workdir.value is None:
-      raise ValueError("--workdir: expected a folder")
+      raise errors.RunError("--workdir: expected a folder")
     else:
       main(
           _target.value,

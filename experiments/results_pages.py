@@ -15,6 +15,7 @@ import pathlib
 import textwrap
 from typing import Any
 
+from episodic_dp import errors
 from episodic_dp.accounting import report
 from episodic_dp.analysis import membership_attack
 from episodic_dp.auditing import claims
@@ -36,7 +37,7 @@ def write(folder: str | os.PathLike = FOLDER) -> list[str]:
     The names of the files.
 
   Raises:
-    ValueError: the folder has no results.
+    RunError: the folder has no results.
   """
   made = pages(folder)
   for name, text in made.items():
@@ -56,7 +57,9 @@ def read(folder: str | os.PathLike = FOLDER) -> dict[str, dict[str, Any]]:
   for path in sorted(pathlib.Path(folder).glob("*.json")):
     found[path.stem] = json.loads(path.read_text(encoding="utf-8"))
   if not found:
-    raise ValueError(f"--out={os.fspath(folder)}: expected results (*.json)")
+    raise errors.RunError(
+        f"--out={os.fspath(folder)}: expected results (*.json)"
+    )
   return found
 
 

@@ -8,6 +8,7 @@ import posixpath
 import re
 import shlex
 
+from episodic_dp import errors
 from episodic_dp.output import quoting
 
 REQUEUE = 75  # The exit status of a run that the same command resumes.
@@ -52,12 +53,12 @@ def of_command(command: Sequence[str], sweeps: Sequence[str]) -> Job:
     sweeps: "config.mechanism.noise_multiplier=1,2,4"; several give the product.
 
   Raises:
-    ValueError: there is no command or no --workdir, or a sweep has no values or
+    RunError: there is no command or no --workdir, or a sweep has no values or
       equal ones.
   """
   workdir = _value(command, "workdir")
   if not workdir:
-    raise ValueError(
+    raise errors.RunError(
         "expected a command with --workdir=DIR behind a lone --, such as"
         " -- train --config=glyphs --workdir=runs/mine"
     )
@@ -82,7 +83,7 @@ def of_command(command: Sequence[str], sweeps: Sequence[str]) -> Job:
       flags.append(f"--key_file={key}.{name}")
     runs.append(Run(name=name, command=(*given, *flags)))
   if len({run.name for run in runs}) < len(runs):
-    raise ValueError(
+    raise errors.RunError(
         f"--sweep={' --sweep='.join(sweeps)}: expected different values of"
         " different fields, because each run has a folder of its own"
     )
@@ -103,7 +104,7 @@ def check_volume(job: Job, mount: str) -> None:
     mount: the only folder of the container that is kept.
 
   Raises:
-    ValueError: the work directory or the secret key is elsewhere.
+    RunError: the work directory or the secret key is elsewhere.
   """
   for run in job.runs:
     workdir, key = (
@@ -114,7 +115,7 @@ def check_volume(job: Job, mount: str) -> None:
       kept = [key] if run.command[0] in _TRAIN else []
     paths = [f"{posixpath.normpath(path)}/" for path in kept]
     if not all(path.startswith(f"{mount}/") for path in paths):
-      raise ValueError(
+      raise errors.RunError(
           f"--workdir={workdir}: expected a folder below {mount}, since nothing"
           " else is kept when the container ends; a run in a bucket needs its"
           f" secret key there, as in --key_file={mount}/NAME"
@@ -132,7 +133,7 @@ def _field(text: str) -> tuple[str, list[str]]:
   name, _, values = text.partition("=")
   choices = values.split(",")
   if not name.startswith("config.") or "" in choices or "/" in values:
-    raise ValueError(
+    raise errors.RunError(
         f"--sweep={text}: expected a field and its values, such as"
         " --sweep=config.mechanism.noise_multiplier=1,2,4"
     )
@@ -143,11 +144,11 @@ def checked(word: str) -> str:
   """Return a word, which is one line without invisible characters.
 
   Raises:
-    ValueError: it is not: behind a line break, a script would run it.
+    RunError: it is not: behind a line break, a script would run it.
   """
   shown = quoting.printable(word)
   if shown != word:
-    raise ValueError(
+    raise errors.RunError(
         f"{shown}: expected a word without control characters, such as line"
         " breaks: type it without them"
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from episodic_dp import errors
 from launch import job as job_lib
 
 MOUNT = "/runs"  # Of the claim, in the pods.
@@ -23,7 +24,7 @@ def render(job: job_lib.Job, values: Any) -> str:
   """Return the manifests as YAML, for `kubectl create`.
 
   Raises:
-    ValueError: a file of a run would be lost with its pod.
+    RunError: a file of a run would be lost with its pod.
   """
   job_lib.check_volume(job, MOUNT)
   documents: list[_Manifest] = []
@@ -145,10 +146,12 @@ def launch(job: job_lib.Job, values: Any) -> int:
   """Create the objects; an existing job of the same name is not changed.
 
   Raises:
-    ValueError: there is no kubectl.
+    RunError: there is no kubectl.
   """
   if shutil.which("kubectl") is None:
-    raise ValueError("--target=kubernetes: expected kubectl on this machine")
+    raise errors.RunError(
+        "--target=kubernetes: expected kubectl on this machine"
+    )
   return subprocess.run(
       ["kubectl", "create", "-f", "-"],
       input=render(job, values),

@@ -49,6 +49,7 @@ if __name__ == "__main__":
 from absl import flags
 from absl import logging
 
+from episodic_dp import errors
 from episodic_dp.cli import app
 from launch import job as job_lib
 from launch import kubernetes
@@ -132,16 +133,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in _NEEDED.get(values.target, ()):
       # A name that begins with a hyphen would be an option of a program.
       if (values[name].value or "-").startswith("-"):
-        raise ValueError(f"--target={values.target}: expected --{name}=NAME")
+        raise errors.RunError(
+            f"--target={values.target}: expected --{name}=NAME"
+        )
     if rest:
-      raise ValueError(f"{rest[0]}: expected the command behind a lone --")
+      raise errors.RunError(f"{rest[0]}: expected the command behind a lone --")
     job = job_lib.of_command(argv[end + 1 :], values.sweep)
     target = _TARGETS[values.target]
     if values.dry_run:
       print(target.render(job, values), end="")
       return 0
     return target.launch(job, values)
-  except ValueError as e:
+  except errors.RunError as e:
     return app.fail(str(e))
 
 

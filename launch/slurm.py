@@ -11,6 +11,7 @@ import subprocess
 import sys
 from typing import Any
 
+from episodic_dp import errors
 from launch import job as job_lib
 
 _BODY = pathlib.Path(__file__).with_name("slurm.sh")
@@ -21,10 +22,10 @@ def render(job: job_lib.Job, values: Any) -> str:
   """Return the batch script.
 
   Raises:
-    ValueError: the processes do not fit the nodes.
+    RunError: the processes do not fit the nodes.
   """
   if values.processes % values.nodes:
-    raise ValueError(
+    raise errors.RunError(
         f"--processes={values.processes}: expected a multiple of"
         f" --nodes={values.nodes}"
     )
@@ -72,11 +73,11 @@ def launch(job: job_lib.Job, values: Any) -> int:
   """Submit the script.
 
   Raises:
-    ValueError: there is no sbatch, or processes do not fit the nodes.
+    RunError: there is no sbatch, or processes do not fit the nodes.
   """
   script = render(job, values)
   if shutil.which("sbatch") is None:
-    raise ValueError("--target=slurm: expected sbatch on this machine")
+    raise errors.RunError("--target=slurm: expected sbatch on this machine")
   os.makedirs(job.workdir, exist_ok=True)  # The log is in it.
   return subprocess.run(
       ["sbatch"], input=script, text=True, check=False

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from typing import Any
 
+from episodic_dp import errors
 from launch import job as job_lib
 
 _BODY = pathlib.Path(__file__).with_name("tpu.sh")
@@ -20,7 +21,7 @@ def render(job: job_lib.Job, values: Any) -> str:
   """Return the script, which runs on this machine.
 
   Raises:
-    ValueError: a file of a run would be lost with its container.
+    RunError: a file of a run would be lost with its container.
   """
   job_lib.check_volume(job, "/runs")
   made = []
@@ -53,9 +54,9 @@ def launch(job: job_lib.Job, values: Any) -> int:
   """Run the script; return its exit status.
 
   Raises:
-    ValueError: there is no gcloud.
+    RunError: there is no gcloud.
   """
   if shutil.which("gcloud") is None:
-    raise ValueError("--target=tpu: expected gcloud on this machine")
+    raise errors.RunError("--target=tpu: expected gcloud on this machine")
   script = render(job, values)
   return subprocess.run(["bash", "-c", script], check=False).returncode

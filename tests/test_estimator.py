@@ -11,6 +11,7 @@ from episodic_dp import errors
 from episodic_dp import models
 from episodic_dp import options
 from episodic_dp import plan
+from episodic_dp.errors import DataError
 
 OPTIONS = dict(epsilon=6.0, way=2, steps=3, start="none")
 
@@ -74,13 +75,13 @@ def test_labels_are_compared_with_those_of_adapt(fitted):
         ("row 0 of labels is None", [None, *names[1:]]),
         ("of one type in both", other),
     ):
-      with pytest.raises(ValueError, match=match):
+      with pytest.raises(DataError, match=match):
         model.score(features, wrong)
   for match, wrong in (
       ("row 3 of labels is nan", np.where(np.arange(360) == 3, np.nan, 1.0)),
       ("row 1 of labels is '1', text", [1, "1", *[1] * 358]),
   ):
-    with pytest.raises(ValueError, match=match):
+    with pytest.raises(DataError, match=match):
       model.adapt(features, wrong)
 
 
@@ -129,14 +130,14 @@ def test_options_are_those_of_the_constructor():
   assert model.set_params(way=3).get_params()["way"] == 3
   again = episodic_dp.FewShotClassifier(**model.get_params())
   assert again.get_params() == model.get_params()
-  with pytest.raises(ValueError, match="'ways' is no option"):
+  with pytest.raises(plan.PlanError, match="'ways' is no option"):
     model.set_params(ways=3)
 
 
 @pytest.mark.parametrize("start", ["a,b/w.npz", "x,noise_multiplier=0.01.npz"])
 def test_a_start_is_one_file_whatever_its_name(start):
   model = episodic_dp.FewShotClassifier(**OPTIONS | dict(start=start))
-  with pytest.raises(ValueError, match=re.escape(start)):
+  with pytest.raises(FileNotFoundError, match=re.escape(start)):
     model.fit(*people_of((6,)))
 
 
@@ -145,11 +146,11 @@ def test_what_cannot_be_is_said():
   model = episodic_dp.FewShotClassifier(**OPTIONS)
   with pytest.raises(errors.RunError, match="call fit first"):
     model.adapt(features, labels)
-  with pytest.raises(ValueError, match="one label and one person"):
+  with pytest.raises(DataError, match="one label and one person"):
     model.fit(features, labels[1:], people)
-  with pytest.raises(ValueError, match="give a NumPy array of uint8"):
+  with pytest.raises(DataError, match="give a NumPy array of uint8"):
     model.fit(features.astype(int), labels, people)
-  with pytest.raises(ValueError, match="give images as uint8"):
+  with pytest.raises(DataError, match="give images as uint8"):
     model.fit(people_of((9, 9))[0] / np.float32(255), labels, people)
   text = people.astype(str).astype(object)
   spelled = np.where(np.arange(people.size) % 2, text + " ", text)
@@ -165,7 +166,7 @@ def test_what_cannot_be_is_said():
        np.where(np.arange(people.size) == 4, np.nan, labels), people),
       ("first row 7", broken, labels, people),
   ):
-    with pytest.raises(plan.PlanError, match=match):
+    with pytest.raises(DataError, match=match):
       model.fit(values, classes, who)
   for match, changed in (
       ("nothing would be learned", dict(way=5)),

@@ -85,7 +85,7 @@ def attack(
     the last two from `summarize`, and the arguments.
 
   Raises:
-    PlanError, RunError, ValueError: one sentence.
+    PlanError, RunError, RunError: one sentence.
   """
   configs = {}
   for name, path in runs.items():
@@ -259,10 +259,12 @@ def summarize(
   """Return area, points and curve of the scores of members and others.
 
   Raises:
-    ValueError: a score is NaN.
+    RunError: a score is NaN.
   """
   if np.isnan(members).any() or np.isnan(others).any():
-    raise ValueError("scores are NaN: attack a model whose losses are finite")
+    raise errors.RunError(
+        "scores are NaN: attack a model whose losses are finite"
+    )
   members, others = np.sort(members), np.sort(others)
   points = []
   for rate in RATES:

@@ -414,7 +414,7 @@ def propose(
   Raises:
     PlanError: something is missing, out of range or cannot be reached.
     UnsoundPlanError: the level has no guarantee.
-    ValueError, FileNotFoundError: the data cannot be read.
+    DataError, FileNotFoundError: the data cannot be read.
   """
   level = level or config.level
   _validate.positive("epsilon", epsilon)

@@ -45,7 +45,7 @@ def save(
 
   Raises:
     RunError: there is no run or no checkpoint, or it is not one network.
-    ValueError: another type of file.
+    PlanError: another type of file.
   """
   config = Run.read(workdir)
   start = config.model.start

@@ -75,14 +75,14 @@ def audit(
     "assumptions".
 
   Raises:
-    PlanError, UnsoundPlanError, ValueError: nothing can be audited with these.
+    PlanError, UnsoundPlanError, RunError: nothing can be audited with these.
   """
   audited: dict[str, Audited] = {}
   skipped = {}
   for name in [level] if level else release.levels:
     try:
       audited[name] = _prepare(release, name, steps, delta)
-    except (errors.PlanError, ValueError) as e:
+    except ValueError as e:
       if level or name == release.levels[0]:
         raise
       skipped[name] = str(e)
@@ -92,7 +92,7 @@ def audit(
   for name, (_, claims) in audited.items():
     claim = claims[steps].epsilon
     if most <= claim:
-      raise ValueError(
+      raise errors.RunError(
           f"--runs={runs} can show at most epsilon {most:.3g} at"
           f" delta={delta:g}, but level '{name}' claims"
           f" {report.rounded_up(claim)}, so this audit could not fail: use more"

@@ -14,7 +14,6 @@ import pathlib
 import platform
 import re
 import sys
-import traceback
 from typing import NoReturn
 
 from absl import app
@@ -137,12 +136,10 @@ def until_unread() -> Iterator[None]:
 def sentence(error: BaseException) -> str | None:
   """Return the text of an error that a user can fix; None for a bug.
 
-  These are the library's own errors, those of the operating system, and a
-  ValueError that the library's own code raises. A ValueError raised by NumPy is
-  a bug.
+  These are the library's own errors and those of the operating system. Any
+  other ValueError is a bug.
   """
-  ours = (errors.PlanError, errors.UnsoundPlanError, errors.RunError, OSError)
-  if isinstance(error, ours) or _is_raised_here(error):
+  if isinstance(error, (*errors.OF_USERS, OSError)):
     return str(error) or type(error).__name__
   # By name: a command that only accounts never imports JAX.
   of_jax = type(error).__name__ == "JaxRuntimeError"
@@ -176,14 +173,6 @@ def _of_jax(error: BaseException) -> str | None:
         " settings of XLA are set, unset them and run the same command again"
     )
   return None
-
-
-def _is_raised_here(error: BaseException) -> bool:
-  frames = traceback.extract_tb(error.__traceback__)
-  where = pathlib.Path(frames[-1].filename).resolve() if frames else _ROOT
-  return isinstance(error, ValueError) and any(
-      where.is_relative_to(folder) for folder in _OURS
-  )
 
 
 def _own_lines(record: std_logging.LogRecord) -> bool:

@@ -8,6 +8,7 @@ import traceback
 
 from absl import logging
 
+from episodic_dp import errors
 from episodic_dp.cli import app
 from episodic_dp.cli import exit_status
 from episodic_dp.cli import interrupts
@@ -45,14 +46,14 @@ def join(
     process_id: the number of this process, from 0.
 
   Raises:
-    ValueError: the flags contradict one another, or processes do not connect.
+    RunError: the flags contradict one another, or processes do not connect.
   """
   named = coordinator not in (None, "auto")
   given = [n for n in (process_id, num_processes) if n is not None]
   if len(given) != 2 * named or given != sorted(set(given)) or (
       named and not re.fullmatch(r".+:[1-9][0-9]*", str(coordinator))
   ):
-    raise ValueError(
+    raise errors.RunError(
         f"--coordinator={coordinator} --num_processes={num_processes}"
         f" --process_id={process_id}: expected all three, such as"
         " --coordinator=localhost:9999 --num_processes=2 --process_id=1, with"

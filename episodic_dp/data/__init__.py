@@ -10,6 +10,7 @@ import os
 from typing import Any
 
 from episodic_dp import _validate
+from episodic_dp import errors
 from episodic_dp import plain
 from episodic_dp.data.dataset import ArrayDataset
 from episodic_dp.data.dataset import as_examples
@@ -48,13 +49,13 @@ def check_data_dir(name: str, data_dir: str | os.PathLike[str] | None) -> None:
     data_dir: folder, or None.
 
   Raises:
-    ValueError: the data set is generated, or the config names none.
+    PlanError: the data set is generated, or the config names none.
   """
   if data_dir is not None and name in ("", *GENERATED):
     what = "it names no data"
     if name:
       what = f"data set '{name}' is generated"
-    raise ValueError(
+    raise errors.PlanError(
         f"the config does not read --data_dir={os.fspath(data_dir)}, since"
         f" {what}: leave --data_dir out, or take your own data with"
         " --config=own_data"
@@ -88,8 +89,9 @@ def load(
     The three splits, with images uint8[rows, H, W, C] or float32 data.
 
   Raises:
-    ValueError: an unknown name or option (the message lists the known ones), or
+    PlanError: an unknown name or option (the message lists the known ones), or
       a data_dir that is not read.
+    DataError: the data cannot be used; one sentence.
     FileNotFoundError: the original files are missing; the message says how to
       get them.
 

@@ -15,6 +15,7 @@ import pathlib
 import numpy as np
 import numpy.typing as npt
 
+from episodic_dp import errors
 from episodic_dp.data import originals as originals_lib
 from episodic_dp.output import files as output
 
@@ -96,7 +97,7 @@ def published_images(
   Raises:
     FileNotFoundError: nothing is prepared and the files are not there.
     ConnectionError: a download cannot be reached.
-    ValueError: a file has the wrong checksum or content.
+    DataError: a file has the wrong checksum or content.
   """
   folder = where.cache / originals.name / originals.copy
   path = folder / f"images-{originals_lib.VERSION}.npy"
@@ -129,7 +130,7 @@ def _checked(
     read_files: ReadFiles,
     sha256: str | None,
 ) -> Iterator[bytes]:
-  """Yield the images of the original files; ValueError if they are wrong."""
+  """Yield the images of the original files; DataError if they are wrong."""
   source, paths = originals.find(where)
   names = ", ".join(map(str, paths))
   digest = hashlib.sha256()
@@ -139,11 +140,11 @@ def _checked(
       digest.update(content)
       yield content
   except Exception as e:  # Parsers of damaged files may raise anything.
-    raise ValueError(
+    raise errors.DataError(
         f"{names} cannot be read ({reason(e, names)}): use another copy"
     ) from e
   if sha256 not in (None, digest.hexdigest()):
-    raise ValueError(
+    raise errors.DataError(
         f"the images in {names} have sha256 {digest.hexdigest()} instead of"
         f" {sha256}: use another copy"
     )

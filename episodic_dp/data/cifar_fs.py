@@ -23,6 +23,7 @@ import zipfile
 
 import numpy as np
 
+from episodic_dp import errors
 from episodic_dp import foreign
 from episodic_dp.data import cache
 from episodic_dp.data import dataset
@@ -88,7 +89,7 @@ class Options(pools.Options):
 
   def __post_init__(self) -> None:
     if self.superclasses and self.participants is not None:
-      raise ValueError(
+      raise errors.PlanError(
           f"cifar_fs options superclasses=True and"
           f" participants={self.participants} are two trees over one set of"
           " images: choose one"
@@ -119,7 +120,7 @@ def load(options: Options, where: originals.Where) -> dataset.Splits:
 
   Raises:
     FileNotFoundError: nothing is prepared and the files are not there.
-    ValueError: a file has the wrong checksum.
+    DataError: a file has the wrong checksum.
   """
   images, table = load_images(where), classes()
   part_of = np.asarray([c.part for c in table])

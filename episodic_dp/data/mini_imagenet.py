@@ -16,6 +16,7 @@ import zipfile
 import numpy as np
 
 from episodic_dp import _validate
+from episodic_dp import errors
 from episodic_dp import foreign
 from episodic_dp import plain
 from episodic_dp.data import cache
@@ -117,7 +118,7 @@ def load(options: Options, where: originals.Where) -> dataset.Splits:
 
   Raises:
     FileNotFoundError: nothing is prepared and the files are not there.
-    ValueError: a file has the wrong checksum, or an image is missing or has
+    DataError: a file has the wrong checksum, or an image is missing or has
       another size.
   """
   images, table = load_images(options.copy, where), classes()
@@ -175,7 +176,7 @@ def _read_files(source: str, paths: list[pathlib.Path]) -> Iterator[bytes]:
   names = [name for owner in classes() for name in owner.images]
   absent = [name for name in names if name not in contents]
   if absent:
-    raise ValueError(
+    raise errors.DataError(
         f"{len(absent)} of the {len(names)} images of mini-ImageNet are absent,"
         f" such as {absent[0]}"
     )
@@ -191,7 +192,7 @@ def _contents(path: pathlib.Path) -> dict[str, bytes]:
   with zipfile.ZipFile(path) as z:
     unpacked = sum(info.file_size for info in z.infolist())
     if unpacked > _MOST_BYTES:
-      raise ValueError(f"it unpacks to {unpacked} bytes, too many")
+      raise errors.DataError(f"it unpacks to {unpacked} bytes, too many")
     return {pathlib.PurePath(n).stem: z.read(n) for n in z.namelist()}
 
 
@@ -199,13 +200,13 @@ def decode(content: bytes, name: str = "an image") -> np.ndarray:
   """Return a picture as uint8[84, 84, 3].
 
   Raises:
-    ValueError: it is damaged, not a picture, or of another size.
+    DataError: it is damaged, not a picture, or of another size.
   """
   try:
     with foreign.picture(io.BytesIO(content)) as image:
       pixels = np.asarray(image.convert("RGB"))
   except (OSError, ValueError) as e:
-    raise ValueError(f"{name} cannot be decoded: {e}") from e
+    raise errors.DataError(f"{name} cannot be decoded: {e}") from e
   if pixels.shape != (SIZE, SIZE, 3):
-    raise ValueError(f"{name} is not {SIZE} x {SIZE}: {pixels.shape}")
+    raise errors.DataError(f"{name} is not {SIZE} x {SIZE}: {pixels.shape}")
   return pixels

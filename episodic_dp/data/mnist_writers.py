@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from episodic_dp import errors
 from episodic_dp import plain
 from episodic_dp import plan
 from episodic_dp.data import cache
@@ -145,12 +146,12 @@ def load(options: Options, where: originals.Where) -> dataset.Splits:
 
   Raises:
     FileNotFoundError: nothing is prepared and the files are not there.
-    ValueError: a file has the wrong checksum, or no writer remains.
+    DataError: a file has the wrong checksum, or no writer remains.
   """
   chosen = divide(way=options.way, per_digit=options.per_digit)
   for part, who in chosen.items():
     if not who:
-      raise ValueError(
+      raise errors.PlanError(
           f"mnist_writers {options} leave no writer for {part}: use smaller"
           " numbers, such as way=5 and per_digit=6"
       )

@@ -107,7 +107,7 @@ def load(options: Options, where: originals.Where) -> dataset.Splits:
 
   Raises:
     FileNotFoundError: nothing is prepared and the zips are not there.
-    ValueError: a zip has the wrong checksum.
+    DataError: a zip has the wrong checksum.
   """
   images, table = load_images(where), characters()
   parts = divide(options.split, options.seed)

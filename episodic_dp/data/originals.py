@@ -7,6 +7,7 @@ import os
 import pathlib
 import urllib.request
 
+from episodic_dp import errors
 from episodic_dp.output import files
 
 Path = str | os.PathLike[str]
@@ -80,7 +81,7 @@ class Originals:
     Raises:
       FileNotFoundError: no source is complete; says what to do.
       ConnectionError: a download cannot be reached.
-      ValueError: a file has a checksum that is not accepted.
+      DataError: a file has a checksum that is not accepted.
     """
     folders = []
     if where.data_dir is not None:
@@ -143,13 +144,13 @@ class Originals:
 
 
 def _check_sha256(path: pathlib.Path, archive: Archive) -> None:
-  """Raise ValueError unless the file has an accepted checksum."""
+  """Raise DataError unless the file has an accepted checksum."""
   if not archive.sha256:
     return
   with path.open("rb") as f:
     digest = hashlib.file_digest(f, "sha256").hexdigest()
   if digest not in archive.sha256:
-    raise ValueError(
+    raise errors.DataError(
         f"{path} ({path.stat().st_size} bytes) has sha256 {digest} instead"
         f" of {' or '.join(archive.sha256)}: the copy is damaged or"
         " incomplete, so fetch it again"

@@ -69,21 +69,21 @@ def listed(path: str | os.PathLike[str]) -> Listing:
   """List a flat folder of examples, or one with a folder for each class.
 
   Raises:
-    RunError, ValueError, OSError: it has another form; one sentence that names
+    DataError, OSError: it has another form; one sentence that names
       the place.
   """
   root = files.path_of(path)
   found = trees.scan(root)
   names = found.files
   if not names:
-    raise errors.RunError(
+    raise errors.DataError(
         f"{root} holds no file that can be read (such as .png, .jpg or .npy):"
         " give a folder of images"
     )
   depths = [len(owner) for owner in found.owners]
   if {*depths} not in ({0}, {1}):
     wrong = next(name for name, depth in zip(names, depths) if depth != 1)
-    raise errors.RunError(
+    raise errors.DataError(
         f"{root / wrong} is {wrong.count(os.sep)} folders deep: give a folder"
         " of images for each class, or images alone"
     )
@@ -98,7 +98,7 @@ def read(
   """Yield every example of a folder as a row; each is read when asked for.
 
   Raises:
-    ValueError: an example cannot be read, or has another form; names the file.
+    DataError: an example cannot be read, or has another form; names the file.
   """
   with phases.progress(len(shown.names), "image") as progress:
     for name in shown.names:
@@ -125,14 +125,14 @@ def adapt(
     invert: whether to exchange light and dark first.
 
   Raises:
-    RunError, ValueError: an input cannot be used; one sentence, and nothing is
+    DataError: an input cannot be used; one sentence, and nothing is
       written.
     OSError: the file cannot be written.
   """
   shown, asked = listed(support), listed(query)
   for name in sorted({*asked.classes} - {*shown.classes}):
     known = ", ".join(map(quoting.printable, shown.classes))
-    raise errors.RunError(
+    raise errors.DataError(
         f"{asked.root / quoting.printable(name)} is not a class of the support"
         f" ({known}): add it there, or put all images right into {asked.root},"
         " to classify them without labels"

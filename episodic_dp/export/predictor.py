@@ -87,7 +87,7 @@ class Adapted:
         model's shape.
 
     Raises:
-      ValueError: there are none, one cannot be used, or a probability is not
+      DataError: there are none, one cannot be used, or a probability is not
         finite; one sentence.
     """
     return self._of_blocks(preprocessing.blocks(
@@ -107,7 +107,7 @@ class Adapted:
       found.append(np.mean(each, axis=0)[: len(rows)])
     probabilities = np.concatenate(found)
     if not np.isfinite(probabilities).all():
-      raise errors.RunError(
+      raise errors.DataError(
           "the adapted model has probabilities that are not finite: give more"
           " support images, or others"
       )
@@ -236,7 +236,7 @@ class Predictor:
       labels: the class of each, names or numbers.
 
     Raises:
-      ValueError: an image or a label cannot be used, or the model does not take
+      DataError: an image or a label cannot be used, or the model does not take
         this number of classes; one sentence.
     """
     found = labels_lib.read("labels", labels).tolist()
@@ -250,13 +250,13 @@ class Predictor:
   ) -> Adapted:
     """Adapt to rows [n, ...], as `preprocessing.row` makes them."""
     if len(rows) != len(labels):
-      raise errors.RunError(
+      raise errors.DataError(
           f"there are {len(rows)} support images and {len(labels)} labels: give"
           " one label for each image"
       )
     classes: tuple[Any, ...] = tuple(sorted(set(labels)))  # type: ignore
     if len(classes) < 2:
-      raise errors.RunError(
+      raise errors.DataError(
           f"the support images are of {len(classes)} class: give images of at"
           " least two classes; files need a folder for each class"
       )
@@ -327,12 +327,12 @@ class Predictor:
     """Make the learner for tasks of n classes.
 
     Raises:
-      RunError: the model has logits for another number of classes.
+      DataError: the model has logits for another number of classes.
     """
     found = self.description
     outputs = found.network.outputs
     if found.fixed_way and way != outputs:
-      raise errors.RunError(
+      raise errors.DataError(
           f"the support has {way} classes and this model"
           f" ({found.learner.name}) has {outputs} outputs: give"
           f" {outputs} classes, or take a model of protonet or ridge, which"
@@ -354,7 +354,7 @@ def _member(
   """Return the parameters of a checkpoint, and its moments or None.
 
   Raises:
-    ValueError: they do not fit the learner; one sentence.
+    DataError: they do not fit the learner; one sentence.
   """
   prefix = folder_lib.MOMENTS
   named = {k: a for k, a in arrays.items() if not k.startswith(prefix)}
@@ -362,7 +362,9 @@ def _member(
   if not found.moments:
     return params, None
   if learner.model.moments is None:
-    raise ValueError("its network has no batch normalisation for its moments")
+    raise errors.DataError(
+        "its network has no batch normalisation for its moments"
+    )
   example = jax.ShapeDtypeStruct((1, *found.preprocessing.shape), jnp.float32)
   shapes = jax.eval_shape(
       learner.model.moments, learner.network_params(like), example, None

@@ -28,7 +28,7 @@ def row(
     invert: whether to exchange light and dark of images first.
 
   Raises:
-    ValueError: it has another form or shape; one sentence.
+    DataError: it has another form or shape; one sentence.
   """
   values = example.values
   if how.kind == "image" and example.image:
@@ -67,7 +67,7 @@ def of_arrays(
     what: a name for them, for messages.
 
   Raises:
-    ValueError: there are none, or one cannot be used; one sentence.
+    DataError: there are none, or one cannot be used; one sentence.
   """
   return np.concatenate([*blocks(how, images, what, _AT_ONCE)])
 
@@ -91,7 +91,7 @@ def blocks(
     empty = False
     yield block
   if empty:
-    raise errors.RunError(
+    raise errors.DataError(
         f"{what} are empty: give an array [n, ...] or a list of arrays"
     )
 
@@ -113,7 +113,7 @@ def _example(
   if how.kind == "features":
     return readers.features_of(values, name)
   if values.ndim == 3 and values.shape[2] in (2, 4):
-    raise ValueError(
+    raise errors.DataError(
         f"{name} has {values.shape[2]} channels, and which they are is not"
         " known: give Pillow's image itself, or image.convert('RGB')"
     )
@@ -124,7 +124,7 @@ def _example(
   if values.dtype != np.uint8:
     floating = np.issubdtype(values.dtype, np.floating)
     if not floating or not (values.min() >= 0 and values.max() <= 1):
-      raise ValueError(
+      raise errors.DataError(
           f"{name} is {values.dtype} with values that are not from 0 to 1: give"
           " images as uint8, 0 to 255, or as float32, 0 to 1"
       )

@@ -52,7 +52,7 @@ class FineTuning(learner.TaskLearner):
       inner_gradient: as for every learner.
 
     Raises:
-      ValueError: no parameters have the head's name.
+      RunError: no parameters have the head's name.
     """
     if self.fresh_head:
       params = self.with_fresh_head(params)
@@ -80,7 +80,7 @@ class FineTuning(learner.TaskLearner):
     """Return the parameters with a head of zeros, of this network's shape.
 
     Raises:
-      ValueError: no parameters have the head's name.
+      RunError: no parameters have the head's name.
     """
     shapes = jax.eval_shape(self.model.init, jax.random.key(0))
     zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)

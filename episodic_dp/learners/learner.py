@@ -88,7 +88,7 @@ class Learner(abc.ABC):
   task_loss: TaskLoss = staticmethod(cross_entropy)
 
   def __post_init__(self) -> None:
-    """Raise ValueError for a network that is no `models.Model`."""
+    """Raise RunError for a network that is no `models.Model`."""
     model_lib.check_model(self.model)
 
   @property

@@ -24,7 +24,7 @@ def make_learner(
     way: classes of a task; 1 is regression with squared error.
 
   Raises:
-    ValueError: a setting is out of range.
+    PlanError: a setting is out of range.
   """
   if learner.name == options.SUPERVISED:
     return learner_lib.Supervised(model)

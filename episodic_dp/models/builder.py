@@ -44,7 +44,8 @@ def build(
   Raises:
     RunError: a user's code fails, or the start holds other weights than the
       run's.
-    ValueError: the network cannot have this shape or this start.
+    PlanError: the network cannot have this shape.
+    DataError: the start does not fit it.
   """
   make = _own if network.is_own else networks.by_name
   model = make(network, outputs, input_shape)
@@ -114,7 +115,7 @@ def call(
 
   Raises:
     TypeError: it returns no Model.
-    ValueError: see `model.checked`; an error of its own functions is raised.
+    RunError: see `model.checked`; an error of its own functions is raised.
   """
   model = function(outputs, input_shape, **network.options)
   if not isinstance(model, model_lib.Model):

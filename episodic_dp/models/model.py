@@ -19,6 +19,7 @@ from jax import lax
 import jax.numpy as jnp
 import numpy as np
 
+from episodic_dp import errors
 from episodic_dp import options
 from episodic_dp import plan
 
@@ -160,10 +161,10 @@ class Model(NamedTuple):
 
 
 def check_model(model: object) -> None:
-  """Raise ValueError, with the line to type, for anything but a `Model`."""
+  """Raise RunError, with the line to type, for anything but a `Model`."""
   if not isinstance(model, Model):
     line = _line(model)
-    raise ValueError(
+    raise errors.RunError(
         f"the network is {type(model).__name__} and must be a Model: give"
         f" models.{line}"
     )
@@ -248,7 +249,7 @@ def checked(model: Model, input_shape: tuple[int, ...]) -> Model:
     input_shape: shape of one example.
 
   Raises:
-    ValueError: logits that are not [n, way], or mixes_examples=False for a
+    RunError: logits that are not [n, way], or mixes_examples=False for a
       network that mixes them.
   """
   # Compiled: eager initialisation of a network takes seconds.
@@ -257,13 +258,13 @@ def checked(model: Model, input_shape: tuple[int, ...]) -> Model:
   params = jax.eval_shape(model.init, jax.random.key(0))
   logits = jax.eval_shape(model.apply, params, examples)
   if getattr(logits, "ndim", 0) != 2 or logits.shape[0] != 2:
-    raise ValueError(
+    raise errors.RunError(
         f"the model maps examples {examples.shape} to"
         f" {getattr(logits, 'shape', type(logits).__name__)}: it must return"
         " logits [n, way]"
     )
   if not model.mixes_examples and mixes(model, tuple(input_shape)):
-    raise ValueError(
+    raise errors.RunError(
         "mixes_examples=False, but changing one example changes the logits of"
         " another: remove the layer that mixes them, or set"
         " mixes_examples=True"
@@ -299,7 +300,7 @@ def from_flax(
   Raises:
     plan.UnsoundPlanError: the module carries statistics or other state from
       call to call (for example "batch_stats").
-    ValueError: mixes_examples=False is wrong, or the logits are not [n, way].
+    RunError: mixes_examples=False is wrong, or the logits are not [n, way].
       Flax's own error is raised if the module needs random numbers.
   """
 
@@ -335,7 +336,7 @@ def from_nnx(
   Raises:
     plan.UnsoundPlanError: the module has other variables (running statistics,
       or the random state of dropout).
-    ValueError: as in `from_flax`.
+    RunError: as in `from_flax`.
   """
   from flax import nnx  # Lazy import: see above.
 
@@ -371,7 +372,7 @@ def from_haiku(
 
   Raises:
     plan.UnsoundPlanError: it is from `hk.transform_with_state`.
-    ValueError: as in `from_flax`.
+    RunError: as in `from_flax`.
   """
   import haiku as hk  # Lazy import: see above.
 
@@ -407,13 +408,13 @@ def augmented(
     augmentation: the random changes; without any, the network is returned.
 
   Raises:
-    ValueError: its examples are not images.
+    RunError: its examples are not images.
   """
   if not augmentation.flip:
     return model
   shape = model.input_shape
   if shape is not None and len(shape) != 3:
-    raise ValueError(
+    raise errors.RunError(
         f"augmentation mirrors images, but an example has the shape"
         f" {shape}: leave it out"
     )

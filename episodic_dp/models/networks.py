@@ -649,7 +649,7 @@ def conv4(
     The network, `Model`, with outputs float32 [n, way] or [n, d].
 
   Raises:
-    ValueError: an unknown norm, or images that are too small.
+    RunError: an unknown norm, or images that are too small.
   """
   return _convolutional(Conv4(way, width, norm), input_shape)
 
@@ -677,7 +677,7 @@ def resnet12(
     The network, `Model`, with outputs float32 [n, way] or [n, 10 width].
 
   Raises:
-    ValueError: an unknown norm, or images that are too small.
+    RunError: an unknown norm, or images that are too small.
   """
   return _convolutional(ResNet12(way, width, norm), input_shape)
 
@@ -700,7 +700,7 @@ def conv1d(
     The network, `Model`, with outputs float32 [n, way] or [n, width].
 
   Raises:
-    ValueError: an unknown norm, or series that are too short.
+    RunError: an unknown norm, or series that are too short.
   """
   return _convolutional(Conv1D(way, width, norm), input_shape, axes=2)
 
@@ -708,7 +708,7 @@ def conv1d(
 def _convolutional(
     module: Any, input_shape: tuple[int, ...], axes: int = 3
 ) -> model_lib.Model:
-  """Return the Model of a module, or raise ValueError."""
+  """Return the Model of a module, or raise RunError."""
   _validate.one_of("norm", module.norm, typing.get_args(Norm))
   least = 2**BLOCKS
   if len(input_shape) != axes or min(input_shape[:-1]) < least:
@@ -769,7 +769,7 @@ def by_name(
     input_shape: shape of one example.
 
   Raises:
-    ValueError: a shape that the network cannot take.
+    RunError: a shape that the network cannot take.
   """
   if network.name == "mlp":
     return mlp(outputs or network.widths[-1], network.widths, input_shape)

@@ -24,6 +24,7 @@ import numpy as np
 import safetensors.numpy
 
 from episodic_dp import _validate
+from episodic_dp import errors
 from episodic_dp import foreign
 from episodic_dp import options
 from episodic_dp.models import model as model_lib
@@ -93,13 +94,13 @@ def head(params: Params, name: str) -> Mask:
   """Return the mask of the top-level entry ("head", or "net/head" in Haiku).
 
   Raises:
-    ValueError: there is none.
+    RunError: there is none.
   """
   mask = jax.tree_util.tree_map_with_path(
       lambda path, _: _is_head(path, name), params
   )
   if not any(jax.tree.leaves(mask)):
-    raise ValueError(
+    raise errors.RunError(
         f"head={name!r}: expected the name of the network's last layer, one of"
         f" {sorted(by_name(params))}"
     )
@@ -177,8 +178,8 @@ def start_from(
     its `whole` returns all parameters of the network.
 
   Raises:
-    ValueError: the weights do not fit, or nothing would be trained; one
-      sentence.
+    DataError: the weights do not fit; one sentence.
+    RunError: nothing would be trained.
   """
   _validate.one_of("trained", trained, TRAINED)
   _validate.count("rank", rank, 1)
@@ -199,7 +200,9 @@ def start_from(
     chosen = own_head
   if not chosen:
     reason = _NONE[trained].format(head=head)
-    raise ValueError(f"trained={trained!r}: the network has no {reason}")
+    raise errors.RunError(
+        f"trained={trained!r}: the network has no {reason}"
+    )
   frozen = {name: a for name, a in start.items() if name not in moving}
   draw = model.init
 
@@ -273,7 +276,7 @@ def write_weights(path: str | os.PathLike[str], params: Params) -> None:
       `Model.whole` first.
 
   Raises:
-    ValueError: another ending.
+    PlanError: another ending.
   """
   path = files.path_of(path)
   suffix = path.suffix.lower()
@@ -315,8 +318,9 @@ def read_weights(
     Name -> array, such as "block_0/kernel" -> float32 [kh, kw, Cin, Cout].
 
   Raises:
-    ValueError: the file does not exist, cannot be read or holds no arrays, or
-      two arrays get one name; one sentence.
+    FileNotFoundError: the file does not exist.
+    DataError: it cannot be read or holds no arrays, or two arrays get one name;
+      one sentence.
   """
   found = _read_arrays(path)
   if rename is None:
@@ -328,7 +332,7 @@ def read_weights(
       if match is None:
         continue
       if match.expand(new) in named:
-        raise ValueError(
+        raise errors.DataError(
             f"two arrays of {os.fspath(path)} get one name by rename: give each"
             " its own name"
         )
@@ -346,7 +350,7 @@ def _read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         f"{', '.join(SHIPPED)}, or a file that ends with .npz or .safetensors",
     )
   if not path.exists():
-    raise ValueError(f"the weights {path} do not exist: give another path")
+    raise FileNotFoundError(f"{path} does not exist: give another path")
   try:
     if suffix == ".npz":
       with np.load(path, allow_pickle=False) as found:
@@ -355,7 +359,7 @@ def _read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     return safetensors.numpy.load_file(path)
   except Exception as e:  # Both libraries raise many types for damaged files.
     # NumPy's own text advises to trust a file of Python objects.
-    raise ValueError(
+    raise errors.DataError(
         f"the weights {path} cannot be read ({type(e).__name__}): give a file"
         " of arrays written by numpy.savez or safetensors"
     ) from e
@@ -370,7 +374,7 @@ def fitted(
   exist and fit: tasks of other classes have another head.
 
   Raises:
-    ValueError: an array is missing, has another shape, is not a finite float,
+    DataError: an array is missing, has another shape, is not a finite float,
       or has a name that the network lacks; one sentence.
   """
   shapes, own_head = by_name(params), _head_names(params, head)
@@ -387,7 +391,7 @@ def fitted(
       found.pop(name, None)
       del shapes[name]
   if others := sorted(found.keys() ^ shapes.keys()):
-    raise ValueError(
+    raise errors.DataError(
         f"{source} and the network differ in {', '.join(others[:4])}: give"
         f" weights with the network's names, {', '.join(sorted(shapes)[:4])}"
         " (read_weights has rename={...} for files of other libraries)"
@@ -397,7 +401,7 @@ def fitted(
     array = found[name]
     is_float = jnp.issubdtype(array.dtype, jnp.floating)
     if array.shape != shape.shape or not is_float:
-      raise ValueError(
+      raise errors.DataError(
           f"{source} has {name!r} as {array.dtype}{list(array.shape)} and the"
           f" network as {shape.dtype}{list(shape.shape)}: give weights of this"
           " network, or the network of these weights (config.model.width, norm)"
@@ -405,7 +409,7 @@ def fitted(
     with np.errstate(over="ignore"):  # The check below finds infinity.
       result[name] = np.asarray(array, shape.dtype)
     if not np.isfinite(result[name]).all():
-      raise ValueError(
+      raise errors.DataError(
           f"{source} holds NaN or infinity in {name!r}: give finite weights"
       )
   return result

@@ -202,10 +202,11 @@ class Hierarchy:
         a label that recurs this changes nothing.
 
     Raises:
-      PlanError: no arrays; arrays that are not vectors of one length; a label
-        that is missing, of another type than the first, or not exact; two names
-        that differ only in blanks or in their Unicode form; or a row in a unit
-        that is not declared.
+      DataError: arrays that are not vectors of one length; a label that is
+        missing, of another type than the first, or not exact; two names that
+        differ only in blanks or in their Unicode form; or a row in a unit that
+        is not declared.
+      PlanError: no arrays, or a crossing level that cannot cross.
 
     Examples:
       >>> from episodic_dp import plan
@@ -495,7 +496,7 @@ def _label_arrays(labels: Mapping[str, Any]) -> dict[str, np.ndarray]:
   rows = next(iter(arrays.values())).size
   for name, array in arrays.items():
     if array.size != rows:
-      raise errors.PlanError(
+      raise errors.DataError(
           f"labels of '{name}' have shape {array.shape}: every label array"
           " must be a vector with one label per row of the data"
       )
@@ -516,7 +517,7 @@ def _sort_rows(
     units; and int32[rows], the row of each leaf.
 
   Raises:
-    PlanError: an invalid unit, or a row in a unit that is not declared.
+    DataError: an invalid unit, or a row in a unit that is not declared.
   """
   rows = next(iter(arrays.values())).size
   if hasattr(units, "__array__"):
@@ -542,7 +543,7 @@ def _sort_rows(
     if unknown.size:
       row = int(unknown[0])
       path = [f"{n} {a.item(row)!r}" for n, a in arrays.items()][: k + 1]
-      raise errors.PlanError(
+      raise errors.DataError(
           f"row {row} of the labels lies in {', '.join(path)}, which is not"
           " among the declared units: declare the unit, by a public rule, or"
           " leave the row out"
@@ -560,7 +561,7 @@ def _path(unit: Any, depth: int) -> tuple[Any, ...]:
   several = isinstance(unit, (tuple, list, np.ndarray))
   path = tuple(unit) if several else (unit,)
   if not 1 <= len(path) <= depth:
-    raise errors.PlanError(
+    raise errors.DataError(
         f"units hold {errors.shown(unit)}: give each unit as the tuple of its"
         f" labels, of up to {depth} levels, primary unit first"
     )
@@ -579,7 +580,7 @@ def _declared(
     given: position of each among the units as the caller gave them.
 
   Raises:
-    PlanError: a label is invalid, or of another kind than the data's.
+    DataError: a label is invalid, or of another kind than the data's.
   """
   column = labels_lib.read(
       f"units of '{name}'", labels, lambda i: f"'{name}' of unit {given[i]}"
@@ -587,7 +588,7 @@ def _declared(
   if column.size and array.size:
     declared, held = column.item(0), array.item(0)
     if labels_lib.kind_of(declared) != labels_lib.kind_of(held):
-      raise errors.PlanError(
+      raise errors.DataError(
           f"units name '{name}' {errors.shown(declared)}, but the labels have"
           f" {errors.shown(held)}: use text in both or numbers in both"
       )

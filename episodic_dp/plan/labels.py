@@ -45,7 +45,7 @@ def read(name: str, values: Any, where: Where | None = None) -> np.ndarray:
     int64, float64 or bool [rows]; or object[rows] of Python's numbers or text.
 
   Raises:
-    PlanError: they are no vector; or a label is missing, of another kind than
+    DataError: they are no vector; or a label is missing, of another kind than
       the first, a float that may stand for several whole numbers, or text that
       differs from another label only in blanks or in its Unicode form. The
       message names its place.
@@ -60,7 +60,7 @@ def read(name: str, values: Any, where: Where | None = None) -> np.ndarray:
   if array.ndim == 2 and array.shape[1] == 1:
     array = array[:, 0]
   if array.ndim != 1:
-    raise errors.PlanError(
+    raise errors.DataError(
         f"{name} have shape {array.shape}: give a vector with one label for"
         " each row of the data"
     )
@@ -75,7 +75,7 @@ def read(name: str, values: Any, where: Where | None = None) -> np.ndarray:
       return array.astype(object)
     return whole
   if array.dtype.kind not in "OSTU":
-    raise errors.PlanError(
+    raise errors.DataError(
         f"{name} are {array.dtype}: give whole numbers or text"
     )
   return _objects(where, array.astype(object).tolist())
@@ -89,7 +89,7 @@ def check_names(where: Where, names: Sequence[str]) -> None:
     names: names; equal ones are one unit.
 
   Raises:
-    PlanError: there are two such names; it quotes both in ASCII.
+    DataError: there are two such names; it quotes both in ASCII.
   """
   found: dict[str, str] = {}
   for name in dict.fromkeys(names):
@@ -100,7 +100,7 @@ def check_names(where: Where, names: Sequence[str]) -> None:
           f"{where(names.index(one))} is {ascii(one)[:_LONGEST]}"
           for one in (other, name)
       )
-      raise errors.PlanError(
+      raise errors.DataError(
           f"{first} and {second}, which differ only in blanks or in their"
           " Unicode form: spell one name one way, and make two names differ"
           " visibly"
@@ -108,19 +108,19 @@ def check_names(where: Where, names: Sequence[str]) -> None:
 
 
 def _floats(where: Where, array: np.ndarray) -> np.ndarray:
-  """Return floats as float64; PlanError unless each stands for one number."""
+  """Return floats as float64; DataError unless each stands for one number."""
   bits = min(53, np.finfo(array.dtype).nmant + 1)
   wrong = ~(np.abs(array) < 2.0**bits)
   if wrong.any():
     row = int(np.argmax(wrong))
-    raise errors.PlanError(
+    raise errors.DataError(
         f"{where(row)} is {array[row]}, which names nobody or, from 2^{bits}"
         " on, several numbers: leave the row out, or give whole numbers or text"
     )
   found = array.astype(np.float64)
   if (found != array).any():
     row = int(np.argmax(found != array))
-    raise errors.PlanError(
+    raise errors.DataError(
         f"{where(row)} is {array[row]}, which 64 bits cannot hold: give whole"
         " numbers or text"
     )
@@ -128,7 +128,7 @@ def _floats(where: Where, array: np.ndarray) -> np.ndarray:
 
 
 def _objects(where: Where, items: list[Any]) -> np.ndarray:
-  """Return Python's objects as labels of one kind; PlanError if they are not.
+  """Return Python's objects as labels of one kind; DataError if they are not.
 
   Args:
     where: position of a label -> its place, for messages.
@@ -141,12 +141,12 @@ def _objects(where: Where, items: list[Any]) -> np.ndarray:
     own = kind_of(item)
     blank = own in ("text", "bytes") and not item.strip()
     if not own or blank or item != item:
-      raise errors.PlanError(
+      raise errors.DataError(
           f"{where(row)} is {errors.shown(item)}, which is no label: leave the"
           " row out, or give a whole number or text"
       )
     if own != kind:
-      raise errors.PlanError(
+      raise errors.DataError(
           f"{where(row)} is {errors.shown(item)}, {own}, and {where(0)} is"
           f" {errors.shown(items[0])}, {kind}: give numbers alone or text alone"
       )
@@ -158,7 +158,7 @@ def _objects(where: Where, items: list[Any]) -> np.ndarray:
     try:
       items = [item.decode() for item in items]
     except UnicodeDecodeError as e:
-      raise errors.PlanError(
+      raise errors.DataError(
           f"{where(items.index(e.object))} is {errors.shown(e.object)}, which"
           " is no text in UTF-8: decode the bytes"
       ) from e

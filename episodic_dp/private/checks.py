@@ -6,6 +6,7 @@ from jax import ad_checkpoint
 import jax.numpy as jnp
 import numpy as np
 
+from episodic_dp import errors
 from episodic_dp import learners
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
@@ -32,17 +33,13 @@ def check(
   repeated.
 
   Raises:
+    DataError: an image is not finite, or of another dtype.
     PlanError: data, plan, mechanism, learner and network do not fit together.
     UnsoundPlanError: a record recurs that the release does not count, or the
       proof covers neither the learner nor its network.
   """
   mechanism, episode = release.mechanism, release.plan.episode
-  if not release.hierarchy.same_tree(dataset.hierarchy):
-    raise plan_lib.PlanError(
-        f"the release describes {release.hierarchy} and the data are"
-        f" {dataset.hierarchy}, so its guarantee is for another sampler; use"
-        " Release(dataset.hierarchy, plan, mechanism)"
-    )
+  check_tree(dataset, release)
   _check_range(mechanism)
   _check_images(dataset.images)
   _check_rows(dataset)
@@ -63,6 +60,18 @@ def check(
     _check_sample_level(learner, dataset, release)
   if episode is None or mechanism.noisy_inner_steps:
     _check_network(learner, dataset, mechanism.clip_unit)
+
+
+def check_tree(
+    dataset: dataset_lib.Dataset, release: plan_lib.Release
+) -> None:
+  """Raise PlanError if a release describes another tree than the data's."""
+  if not release.hierarchy.same_tree(dataset.hierarchy):
+    raise plan_lib.PlanError(
+        f"the release describes {release.hierarchy} and the data are"
+        f" {dataset.hierarchy}, so its guarantee is for another sampler; use"
+        " Release(dataset.hierarchy, plan, mechanism)"
+    )
 
 
 def _check_range(mechanism: plan_lib.Mechanism) -> None:
@@ -87,7 +96,7 @@ def _check_range(mechanism: plan_lib.Mechanism) -> None:
 def _check_images(images: np.ndarray) -> None:
   """Refuse images of another dtype, and numbers that are not finite."""
   if images.dtype not in (np.uint8, np.float32):
-    raise plan_lib.PlanError(
+    raise errors.DataError(
         f"images of dtype {images.dtype}: give uint8 (0 to 255) or float32"
     )
   if images.dtype == np.float32:
@@ -96,7 +105,7 @@ def _check_images(images: np.ndarray) -> None:
     with np.errstate(invalid="ignore"):
       bad = ~np.isfinite(images.sum(pixels, dtype=np.float64))
     if bad.any():
-      raise plan_lib.PlanError(
+      raise errors.DataError(
           f"{bad.sum()} images hold NaN or infinity, first row"
           f" {int(np.argmax(bad))}: remove or repair them"
       )

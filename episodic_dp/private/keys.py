@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from episodic_dp import backends
+from episodic_dp import errors
 
 KEY_BYTES = 8  # threefry takes 64 bits.
 IMPLEMENTATION = "threefry2x32"
@@ -31,19 +32,21 @@ def secret_key(data: bytes | None = None) -> jax.Array:
     The key; keep it secret, and use it for one run only.
 
   Raises:
-    ValueError: `data` has another length.
+    RunError: `data` has another length.
   """
   if data is None:
     data = secrets.token_bytes(KEY_BYTES)
   if len(data) != KEY_BYTES:
-    raise ValueError(f"data={len(data)} bytes: expected {KEY_BYTES} for a key")
+    raise errors.RunError(
+        f"data={len(data)} bytes: expected {KEY_BYTES} for a key"
+    )
   backends.ask_for_cores()
   words = np.frombuffer(data, dtype=">u4").astype(np.uint32)
   return jax.random.wrap_key_data(jnp.asarray(words), impl=IMPLEMENTATION)
 
 
 def check_key(key: Any) -> None:
-  """Raise ValueError unless the key is one typed key of threefry.
+  """Raise RunError unless the key is one typed key of threefry.
 
   Numbers from other generators may differ between machines, and are not known
   to be unpredictable.
@@ -54,7 +57,7 @@ def check_key(key: Any) -> None:
       and key.ndim == 0
       and str(jax.random.key_impl(key)) == IMPLEMENTATION
   ):
-    raise ValueError(
+    raise errors.RunError(
         f"key {type(key).__name__} of shape {np.shape(key)}: expected one typed"
         f" key of {IMPLEMENTATION}; use private.secret_key()"
     )

@@ -66,7 +66,7 @@ def init(
     params: initial parameters (copied); None initialises them by the learner.
 
   Raises:
-    ValueError: the key is not one typed key of threefry.
+    RunError: the key is not one typed key of threefry.
 
   Examples:
     >>> import optax

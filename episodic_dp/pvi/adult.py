@@ -95,7 +95,7 @@ def load(
 
   Raises:
     FileNotFoundError: they are missing; one sentence with the remedy.
-    PlanError: they hold something else.
+    DataError: they hold something else.
   """
   rows, test = (_read(data_dir, file) for file in FILES)
   first = round(len(rows.labels) * (1 - VALIDATION_SHARE))

@@ -28,6 +28,7 @@ import optax
 from episodic_dp import _validate
 from episodic_dp import accounting
 from episodic_dp import backends
+from episodic_dp import errors
 from episodic_dp import plan as plan_lib
 from episodic_dp import private
 from episodic_dp.accounting import report
@@ -74,21 +75,21 @@ def make_clients(
     features], `labels` int32[n] and a hierarchy of n examples.
 
   Raises:
-    PlanError: a row has two clients, for which their guarantees would not hold,
+    DataError: a row has two clients, for which their guarantees would not hold,
       or a client has no row.
   """
   values, counts = np.unique(
       np.concatenate([*members.values()]), return_counts=True
   )
   if counts.max() > 1:
-    raise plan_lib.PlanError(
+    raise errors.DataError(
         f"row {values[counts.argmax()]} belongs to {counts.max()} clients, but"
         " the guarantee of a client needs rows that no other has: give every"
         " row one client"
     )
   for name, rows in members.items():
     if not len(rows):
-      raise plan_lib.PlanError(
+      raise errors.DataError(
           f"client {name!r} has no examples: leave it out, or give it some"
       )
   return tuple(

@@ -16,8 +16,8 @@ from typing import Annotated, Any
 import numpy as np
 
 from episodic_dp import _validate
+from episodic_dp import errors
 from episodic_dp import plain
-from episodic_dp import plan as plan_lib
 from episodic_dp.errors import shown
 from episodic_dp.output import files
 from episodic_dp.plan import labels as labels_lib
@@ -98,13 +98,14 @@ def read_schema(path: str | os.PathLike) -> Schema:
 
   Raises:
     OSError: the file cannot be read.
+    DataError: it is not UTF-8.
     PlanError: it does not hold a schema.
   """
   text = text_of(path)
   try:
     data = json.loads(text)
   except (ValueError, RecursionError) as e:
-    raise plan_lib.PlanError(f"the schema {path} is not JSON: {e}") from e
+    raise errors.PlanError(f"the schema {path} is not JSON: {e}") from e
   return plain.from_plain(Schema, data, name="schema", partial=True)
 
 
@@ -113,12 +114,12 @@ def text_of(path: str | os.PathLike) -> str:
 
   Raises:
     OSError: the file cannot be read.
-    PlanError: it is not UTF-8.
+    DataError: it is not UTF-8.
   """
   try:
     return files.path_of(path).read_text(encoding="utf-8-sig")
   except UnicodeDecodeError as e:
-    raise plan_lib.PlanError(
+    raise errors.DataError(
         f"{path} is not text in UTF-8 (its byte {e.start + 1} is not): save it"
         " in this encoding, in a spreadsheet as 'CSV UTF-8'"
     ) from e
@@ -145,25 +146,25 @@ def read(path: str | os.PathLike, schema: Schema) -> Table:
 
   Raises:
     OSError: the file cannot be read.
-    PlanError: the file is not a table, a column is missing, or a row has a
+    DataError: the file is not a table, a column is missing, or a row has a
       class or client that is not in the schema.
   """
   try:
     lines = csv.reader(io.StringIO(text_of(path)), skipinitialspace=True)
     rows = list(filter(None, lines)) or [[]]
   except csv.Error as e:
-    raise plan_lib.PlanError(f"{path} is not a CSV file: {e}") from e
+    raise errors.DataError(f"{path} is not a CSV file: {e}") from e
   names, body = [name.strip() for name in rows[0]], rows[1:]
   ragged = [i for i, row in enumerate(body, 2) if len(row) != len(names)]
   if ragged or not body:
-    raise plan_lib.PlanError(
+    raise errors.DataError(
         f"{path} has {len(names)} columns and {len(body)} rows, and"
         f" {len(ragged)} have another number of fields (rows {ragged[:4]}):"
         " give it one header line of names, and rows below"
     )
   for name in names:
     if names.count(name) > 1:
-      raise plan_lib.PlanError(
+      raise errors.DataError(
           f"{path} has {names.count(name)} columns '{name}': rename or remove"
           " all but one"
       )
@@ -188,7 +189,7 @@ def encode(
       column: str, convert: Callable[[str], Any], expected: str
   ) -> np.ndarray:
     if column not in held:
-      raise plan_lib.PlanError(
+      raise errors.DataError(
           f"{table} has no column '{column}', which the schema names: it"
           f" has {shown([*held])}"
       )
@@ -197,7 +198,7 @@ def encode(
       try:
         found.append(convert(word))
       except (KeyError, ValueError) as e:
-        raise plan_lib.PlanError(
+        raise errors.DataError(
             f"row {row} of {table} has {column} {shown(word)}: expected"
             f" {expected}, as in the schema; change the schema, by a public"
             " rule, or the row"

@@ -109,13 +109,13 @@ def make_episode(
     images are scaled to 0 .. 1, floating ones are kept.
 
   Raises:
-    ValueError: the images do not fit the episode, are not square with `rotate`,
+    DataError: the images do not fit the episode, are not square with `rotate`,
       or are not points with `targets`.
   """
   way, shot, images = episode.way, episode.shot, jnp.asarray(images)
   expected = (way, shot + episode.query)
   if images.shape[:2] != expected or images.ndim not in (3, 4, 5):
-    raise ValueError(
+    raise errors.DataError(
         f"images of shape {images.shape} do not fit way {way} and shot {shot} +"
         f" query {episode.query}: give [{way}, {expected[1]}, ...]"
     )
@@ -143,7 +143,7 @@ def _as_floats(images: jax.Array) -> jax.Array:
   if images.dtype == jnp.uint8:
     return images.astype(jnp.float32) / 255.0
   if not jnp.issubdtype(images.dtype, jnp.floating):
-    raise ValueError(
+    raise errors.DataError(
         f"images of dtype {images.dtype} have no known scale: use uint8 (0 to"
         " 255) or floating point"
     )
@@ -167,7 +167,7 @@ def _split_points(
 ) -> tuple[jax.Array, jax.Array]:
   """Split points [1, n, 1, 1, features + targets] into inputs and targets."""
   if points.shape[0] != 1 or points.shape[2:4] != (1, 1):
-    raise ValueError(
+    raise errors.DataError(
         f"points of shape {points.shape} with {targets} targets: give"
         f" [1, shot + query, 1, 1, features + {targets}] and way=1"
     )

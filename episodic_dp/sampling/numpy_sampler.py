@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from episodic_dp import _validate
+from episodic_dp import errors
 from episodic_dp.plan import hierarchy as hierarchy_lib
 from episodic_dp.plan import release as release_lib
 from episodic_dp.plan import sampler_error
@@ -63,7 +64,7 @@ def sample(
     padding; masked-out slots hold 0.
 
   Raises:
-    ValueError: `key` or `step` is invalid.
+    RunError: `key` or `step` is invalid.
   """
   _check(key, step)
   return _draw(key, release, int(step), release.plan.repeats)
@@ -146,7 +147,7 @@ def noise(
     float32[shape], independent standard normal numbers.
 
   Raises:
-    ValueError: `key` or `step` is invalid.
+    RunError: `key` or `step` is invalid.
   """
   _check(key, step)
   generator = _generator(key, f"noise of step {int(step)}, {name}")
@@ -188,7 +189,7 @@ class BatchSampler:
       first_step: number of steps already taken.
 
     Raises:
-      ValueError: the key is invalid, or a number of steps is out of range.
+      RunError: the key is invalid, or a number of steps is out of range.
     """
     self.release = release
     self.steps = _validate.count("steps", steps, 1)
@@ -249,7 +250,7 @@ def group_tasks(
 
 def _check(key: bytes, step: int) -> None:
   if not isinstance(key, bytes) or len(key) != KEY_BYTES:
-    raise ValueError(
+    raise errors.RunError(
         f"the key must be {KEY_BYTES} secret bytes: use"
         " numpy_sampler.secret_key()"
     )

@@ -14,6 +14,7 @@ from episodic_dp import learners
 from episodic_dp import plan as plan_lib
 from episodic_dp import private
 from episodic_dp.data import dataset as dataset_lib
+from episodic_dp.private import checks
 from episodic_dp.private import sharding
 from episodic_dp.training import evaluation
 
@@ -44,9 +45,9 @@ class TrainingSpec:
     config: JSON-able description, compared when the run is resumed.
 
   Raises:
-    ValueError: on construction, a number of steps that is not positive.
+    PlanError: on construction, a number of steps that is not positive.
     PlanError: the release has no such privacy unit.
-    RunError: the release's hierarchy differs from the data's.
+    PlanError: the release's hierarchy differs from the data's.
   """
 
   train: dataset_lib.Dataset
@@ -72,12 +73,7 @@ class TrainingSpec:
       _validate.count(name, getattr(self, name), 1)
     if self.privacy_unit is not None:
       self.release.hierarchy.level_index(self.privacy_unit)
-    if not self.release.hierarchy.same_tree(self.train.hierarchy):
-      raise errors.RunError(
-          f"the release describes {self.release.hierarchy} and the data are"
-          f" {self.train.hierarchy}, so its guarantee is for another sampler;"
-          " use Release(train.hierarchy, plan, mechanism)"
-      )
+    checks.check_tree(self.train, self.release)
 
 
 def make_mesh(devices: int | None = None) -> jax.sharding.Mesh:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from absl import flags
 from absl import logging
 
+from episodic_dp import errors
 from episodic_dp.cli import app
 from episodic_dp.output import files
 from experiments.benchmarks import harness
@@ -155,7 +156,7 @@ def main(_: Sequence[str]) -> None:
   if names == ["all"]:
     names = list(BENCHMARKS)
   if unknown := set(names) - set(BENCHMARKS):
-    raise ValueError(
+    raise errors.RunError(
         f"--run={','.join(sorted(unknown))}: expected all, or of"
         f" {', '.join(BENCHMARKS)}"
     )
@@ -165,7 +166,9 @@ def main(_: Sequence[str]) -> None:
   if names:
     out = pathlib.Path(values.out)
     if not values.out or (values.smoke and out.resolve() == table.FOLDER):
-      raise ValueError(f"--out={values.out}: expected a folder for the results")
+      raise errors.RunError(
+          f"--out={values.out}: expected a folder for the results"
+      )
     if len(names) == 1:
       found = measure(names[0], smoke=values.smoke)
       files.write_json(out / f"{names[0]}.json", found)

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 import optax
 
+from episodic_dp import errors
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling as sampling_lib
 from episodic_dp import training
@@ -215,7 +216,7 @@ def _compared(
     and how far apart the sums are.
 
   Raises:
-    ValueError: sums differ by more than rounding explains.
+    RunError: sums differ by more than rounding explains.
   """
   mesh, found = training.make_mesh(), {}
   workers = peers.Workers() if peers.installed("torch") else None
@@ -232,7 +233,7 @@ def _compared(
           total, problem._replace(dtype="float64").torch_sum()()
       )
       if not one["apart"] < APART:
-        raise ValueError(f"{name}: sums differ by {one['apart']:.3g}")
+        raise errors.RunError(f"{name}: sums differ by {one['apart']:.3g}")
       ways = list(peers.WAYS)
       if case.inner_steps:
         ways = ["loop"]

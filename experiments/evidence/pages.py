@@ -6,6 +6,7 @@ import re
 import textwrap
 from typing import Self
 
+from episodic_dp import errors
 from episodic_dp import plan as plan_lib
 from episodic_dp.output import tables
 
@@ -123,11 +124,11 @@ def filled(text: str, mark: str, found: Mapping[str, Table]) -> str:
   Above each table is "<!-- MARK: NAME -->" and an empty line.
 
   Raises:
-    ValueError: a table has no place, or a place has no table.
+    RunError: a table has no place, or a place has no table.
   """
   places = re.findall(rf"<!-- {mark}: (\w+) -->", text)
   if sorted(places) != sorted(found):
-    raise ValueError(
+    raise errors.RunError(
         f"tables {sorted(found)} and places {sorted(places)} of a page differ:"
         f" mark each with <!-- {mark}: NAME --> and an empty line"
     )

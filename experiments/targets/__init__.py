@@ -7,6 +7,8 @@ the parts of a target.
 import importlib
 from typing import Any
 
+from episodic_dp import errors
+
 SCALES = ("smoke", "cpu", "full")
 # Module -> its targets.
 _MODULES = {
@@ -32,11 +34,11 @@ def load(name: str) -> Any:
   """Return the target of that name, a `panels.Target`; import it only now.
 
   Raises:
-    ValueError: there is none.
+    RunError: there is none.
   """
   for module, names in _MODULES.items():
     if name in names:
       return importlib.import_module(
           f"experiments.targets.{module}"
       ).TARGETS[name]
-  raise ValueError(f"--target={name}: expected one of {', '.join(NAMES)}")
+  raise errors.RunError(f"--target={name}: expected one of {', '.join(NAMES)}")

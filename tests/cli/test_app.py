@@ -60,22 +60,18 @@ def test_help_and_flags_of_a_command(name, call, tmp_path):
       assert done.stderr.startswith(f"error: --{flag}= has an empty value")
 
 
-def _raised(error):
-  try:
-    raise error
-  except type(error) as e:
-    return e
-
-
 @pytest.mark.parametrize(
     "error, reported",
     [
         (OSError(errno.ENOSPC, "No space left", "x.npy"), "No space left"),
         (FileNotFoundError(errno.ENOENT, "No such file", "x"), "No such file"),
         (errors.PlanError("steps=0: expected more"), "steps=0"),
+        (errors.DataError("x.png is no image"), "x.png"),
+        (errors.UnsoundPlanError("no proof"), "no proof"),
+        (errors.RunError("no checkpoint"), "no checkpoint"),
         (MemoryError(), "not enough memory"),
         (RuntimeError("RESOURCE_EXHAUSTED"), None),
-        (_raised(ValueError("of a test, and no code of the library")), None),
+        (ValueError("of a library, or of a mistake in this one"), None),
         (IndexError("a bug"), None),
     ],
 )

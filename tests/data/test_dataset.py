@@ -6,6 +6,7 @@ import pytest
 
 from episodic_dp import data
 from episodic_dp import plan
+from episodic_dp.errors import DataError
 
 LEVELS = ("class", "drawing")
 PEOPLE = ("participant", "class", "image")
@@ -64,7 +65,7 @@ def test_accepts_matching_parts_and_shows_no_value():
     ],
 )
 def test_refuses_what_does_not_fit(changes, text):
-  with pytest.raises(ValueError, match=text):
+  with pytest.raises(DataError, match=text):
     _dataset(**changes)
 
 
@@ -77,10 +78,10 @@ def test_many_leaves_may_share_a_row():
 def test_splits_have_one_shape_and_rotate_only_training():
   good, points = _dataset(), _dataset(images=POINTS, targets=1)
   data.Splits(train=_dataset(rotate=True), validation=good, test=good)
-  with pytest.raises(ValueError, match="split has rotate=True"):
+  with pytest.raises(DataError, match="split has rotate=True"):
     data.Splits(train=good, validation=_dataset(rotate=True), test=good)
   for other in (_dataset(images=_images(6, 5)), points):
-    with pytest.raises(ValueError, match="different shapes and targets"):
+    with pytest.raises(DataError, match="different shapes and targets"):
       data.Splits(train=good, validation=good, test=other)
 
 
@@ -118,5 +119,5 @@ def test_examples_are_their_own_units_and_keep_their_classes():
     ],
 )
 def test_other_data_have_no_single_examples(changes, text):
-  with pytest.raises(ValueError, match=text):
+  with pytest.raises(DataError, match=text):
     data.as_examples(_dataset(**changes))

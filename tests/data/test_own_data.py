@@ -20,6 +20,8 @@ from episodic_dp.data.own_data import load as own_data
 from episodic_dp.data.own_data import npz
 from episodic_dp.data.own_data import rows
 from episodic_dp.data.own_data import trees
+from episodic_dp.errors import DataError
+from episodic_dp.errors import PlanError
 from tests.data import own_images
 
 CLASSES = {f"class{k}": 3 + k % 2 for k in range(7)}
@@ -86,10 +88,10 @@ def test_groups_stay_whole_and_folders_may_name_the_parts(tmp_path):
     own_images.tree(root / part, {f"{part}{c}": 2 for c in range(k + 1)})
   found = survey(root).hierarchies
   assert [t.num_units(0) for t in found.values()] == [1, 2, 3]
-  with pytest.raises(ValueError, match="leave out shares"):
+  with pytest.raises(DataError, match="leave out shares"):
     survey(root, shares=(1, 1, 1))
   own_images.tree(root / "test", {"train0": 1})
-  with pytest.raises(ValueError, match="'train0' .* in train and in test"):
+  with pytest.raises(DataError, match="'train0' .* in train and in test"):
     survey(root)
 
 
@@ -129,11 +131,11 @@ def test_the_last_image_leaves_and_its_unit_stays(load, tmp_path):
 
 def test_too_few_units_are_refused(tmp_path):
   root = own_images.tree(tmp_path / "two", {"a": 1, "b": 1})
-  with pytest.raises(ValueError, match="2 units of level 'class', too few"):
+  with pytest.raises(DataError, match="2 units of level 'class', too few"):
     survey(root)
   (root / "b" / "000.png").unlink()
   (root / "c").mkdir()
-  with pytest.raises(ValueError, match="no example for .*another seed"):
+  with pytest.raises(DataError, match="no example for .*another seed"):
     survey(root)
   with pytest.raises(FileNotFoundError, match="needs data_dir"):
     survey(None)
@@ -215,7 +217,7 @@ def test_trees_that_hold_a_record_twice_or_nowhere_are_refused(
     ],
 )
 def test_levels_fit_the_depth(folder, levels, text):
-  with pytest.raises(ValueError, match=text):
+  with pytest.raises((PlanError, DataError), match=text):
     survey(folder, levels=levels)
 
 
@@ -263,7 +265,7 @@ def test_a_patient_of_two_diagnoses_is_counted_and_kept_in_one_part(
     load, table
 ):
   asked = dict(levels=LEVELS, shares=(2, 1, 1), seed=1, crossing="patient")
-  with pytest.raises(ValueError, match="--config.data.options.by=patient"):
+  with pytest.raises(DataError, match="--config.data.options.by=patient"):
     survey(table, **asked)
   found = survey(table, **asked, by="patient").hierarchies
   names = [set(h.names[1].tolist()) for h in found.values()]
@@ -282,7 +284,7 @@ def test_a_patient_of_two_diagnoses_is_counted_and_kept_in_one_part(
   assert set(trained.names[1]) == {"p2", "p3", "p4", "p5"}
   divided[4] = (*divided[4][:3], "validation")  # p2 would be in two parts.
   write(table, divided, header)
-  with pytest.raises(ValueError, match="in train and in validation"):
+  with pytest.raises(DataError, match="in train and in validation"):
     survey(table, **asked)
 
 
@@ -321,7 +323,7 @@ def test_wrong_tables_are_one_sentence(table, lines, header, levels, message):
     table.write_bytes(lines)
   else:
     write(table, lines, header)
-  with pytest.raises(ValueError, match=message) as e:
+  with pytest.raises(DataError, match=message) as e:
     trees.table_listing(table, levels)
   assert "\n" not in str(e.value)
 
@@ -338,7 +340,7 @@ def test_the_files_of_a_table_are_found_in_either_unicode_form(tmp_path):
   found = trees.table_listing(write(tmp_path / "t.csv", lines, "file,class"))
   assert [found.reader()(i).image for i in range(2)] == [True, True]
   lines.append((f"{COMPOSED}.png", "x"))
-  with pytest.raises(ValueError, match="in lines 2 and 4"):
+  with pytest.raises(DataError, match="in lines 2 and 4"):
     trees.table_listing(write(tmp_path / "t.csv", lines, "file,class"))
 
 
@@ -363,7 +365,7 @@ def test_names_that_look_alike_are_refused_by_every_source(
   np.savez(units, features=np.eye(5), person=list("abcde"),
            units=[*"abcde", *names])
   for source in (root, table, path, units):
-    with pytest.raises(ValueError, match="differ only in blanks") as e:
+    with pytest.raises(DataError, match="differ only in blanks") as e:
       survey(source, levels=("person", "image"))
     assert all(ascii(name) in str(e.value) for name in names)
 
@@ -420,7 +422,7 @@ def test_declared_units_are_there_without_an_image(save):
   both = dict(split=split, units=np.arange(7))
   found = npz.listing(save(**both, units_split=np.asarray(parts)))
   assert [c.part for c in found.classes] == parts
-  with pytest.raises(ValueError, match="add an array 'units_split'"):
+  with pytest.raises(DataError, match="add an array 'units_split'"):
     npz.listing(save(**both))
 
 
@@ -457,7 +459,7 @@ def test_declared_units_are_there_without_an_image(save):
     ],
 )
 def test_wrong_arrays_are_named(save, changes, text):
-  with pytest.raises(ValueError, match=text):
+  with pytest.raises(DataError, match=text):
     npz.listing(save(**changes))
 
 
@@ -465,7 +467,7 @@ def test_files_that_are_no_npz_or_damaged(save, tmp_path):
   path = tmp_path / "own.npz"
   for content in (b"", b"no arrays " * 20, save().read_bytes()[:200]):
     path.write_bytes(content)
-    with pytest.raises(ValueError, match="cannot be read as an .npz") as e:
+    with pytest.raises(DataError, match="cannot be read as an .npz") as e:
       npz.listing(path)
     assert "pickle" not in str(e.value) and "trust" not in str(e.value)
   path = save(images=np.zeros((COUNT, 64, 64), np.uint8))
@@ -473,7 +475,7 @@ def test_files_that_are_no_npz_or_damaged(save, tmp_path):
   content[50_000] ^= 255  # Among the pixels: header and labels are whole.
   path.write_bytes(content)
   read = npz.listing(path).reader
-  with pytest.raises(ValueError, match="cannot be read as an .npz.*CRC"):
+  with pytest.raises(DataError, match="cannot be read as an .npz.*CRC"):
     read()
 
 
@@ -486,7 +488,7 @@ def test_labels_that_decompress_to_more_than_the_images_are_refused(tmp_path):
   assert path.stat().st_size < 10**6
   del labels
   tracemalloc.start()
-  with pytest.raises(ValueError, match="'class' .* to 192000128"):
+  with pytest.raises(DataError, match="'class' .* to 192000128"):
     npz.listing(path)
   assert tracemalloc.get_traced_memory()[1] < 10**7
   tracemalloc.stop()
@@ -508,7 +510,7 @@ def test_suffixes_have_any_case_and_a_missing_path_is_said(save, tmp_path):
   assert models.read_weights(weights)["a"].size == 2
   with pytest.raises(FileNotFoundError, match="nowhere.npz does not exist"):
     own_data.survey(tmp_path / "nowhere.npz", rows.Options())
-  with pytest.raises(ValueError, match="nowhere.npz do not exist"):
+  with pytest.raises(FileNotFoundError, match="nowhere.npz does not exist"):
     models.read_weights(tmp_path / "nowhere.npz")
 
 
@@ -524,9 +526,9 @@ def test_arrays_that_unpack_to_gigabytes_are_refused_before(tmp_path):
           f.write(zeros)
   tracemalloc.start()
   began = time.process_time()
-  with pytest.raises(ValueError, match="unpacks to 1610612992 bytes, more"):
+  with pytest.raises(DataError, match="unpacks to 1610612992 bytes, more"):
     npz.listing(path)
-  with pytest.raises(ValueError, match="weights .* cannot be read"):
+  with pytest.raises(DataError, match="weights .* cannot be read"):
     models.read_weights(path)
   assert time.process_time() - began < 2
   assert tracemalloc.get_traced_memory()[1] < 10**7
@@ -545,7 +547,7 @@ def test_labels_without_a_byte_are_not_made(save, name):
     with z.open(f"{name}.npy", "w") as f:
       np.lib.format.write_array_header_1_0(f, head)
   began = time.process_time()
-  with pytest.raises(ValueError, match="268435456 labels, more than"):
+  with pytest.raises(DataError, match="268435456 labels, more than"):
     npz.listing(path)
   assert time.process_time() - began < 2
 
@@ -614,7 +616,7 @@ def test_broken_images_full_disks_and_copies_are_said(
   assert "1 rows" in caplog.text and "same values" in caplog.text
   path = folder / "class3" / "001.png"
   path.write_bytes(path.read_bytes()[:60])
-  with pytest.raises(ValueError, match="class3/001.png cannot be read as"):
+  with pytest.raises(DataError, match="class3/001.png cannot be read as"):
     load(folder)
 
 
@@ -649,5 +651,5 @@ def test_an_npz_keeps_its_size_bits_and_colours(load, save):
   values = np.zeros((COUNT, 3))
   values[7, 1] = np.inf
   path = save(images=None, features=values)
-  with pytest.raises(ValueError, match=r"row 7 of .*own.npz holds inf .*\[1\]"):
+  with pytest.raises(DataError, match=r"row 7 of .*own.npz holds inf .*\[1\]"):
     load(path)

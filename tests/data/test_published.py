@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from episodic_dp import data
+from episodic_dp import plan
 from episodic_dp.data import cache
 from episodic_dp.data import cifar_fs
 from episodic_dp.data import dataset
@@ -21,6 +22,7 @@ from episodic_dp.data import mini_imagenet
 from episodic_dp.data import mnist_writers
 from episodic_dp.data import omniglot
 from episodic_dp.data import originals
+from episodic_dp.errors import DataError
 from tests.data import small_sets
 
 
@@ -75,7 +77,7 @@ def test_missing_and_wrong_files_are_named_at_once(
   sums = [small_sets.sha256(path) for path in paths]
   for path in paths[:1]:
     path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(ValueError, match="has sha256.*damaged"):
+    with pytest.raises(DataError, match="has sha256.*damaged"):
       files.load(**where)
     path.unlink()
     with pytest.raises(FileNotFoundError, match="does not hold all of") as e:
@@ -96,7 +98,7 @@ def test_files_of_another_kind_are_named_and_leave_nothing(
   whole = spoilt.read_bytes()
   spoilt.write_bytes(whole[: len(whole) // 2] if content == "half" else content)
   files.change_archives(monkeypatch, sha256=())
-  with pytest.raises(ValueError, match=f"{spoilt.stem}.* use another copy"):
+  with pytest.raises(DataError, match=f"{spoilt.stem}.* use another copy"):
     files.load(data_dir=copy, cache_dir=tmp_path / "cache")
   assert not list(tmp_path.rglob("dataset_info.json"))
 
@@ -109,7 +111,7 @@ def test_other_images_are_refused_and_leave_nothing(
 ):
   files, root = small
   monkeypatch.setattr(files.module, "ARRAY_SHA256", "0" * 64)
-  with pytest.raises(ValueError, match="instead of 0000.*another copy"):
+  with pytest.raises(DataError, match="instead of 0000.*another copy"):
     files.load(data_dir=root, cache_dir=tmp_path)
   assert not list(tmp_path.rglob("dataset_info.json"))
 
@@ -257,9 +259,9 @@ def test_images_of_mini_imagenet_are_mapped_averaged_and_checked(small, roots):
   half = data.load("mini_imagenet", **where, size=42).train
   squares = whole.images.reshape(-1, 42, 2, 42, 2, 3).mean((2, 4))
   np.testing.assert_allclose(half.images, squares, atol=0.51)
-  with pytest.raises(ValueError, match=r"x is not 84 x 84: \(80, 80, 3\)"):
+  with pytest.raises(DataError, match=r"x is not 84 x 84: \(80, 80, 3\)"):
     mini_imagenet.decode(small_sets.picture("x", "WEBP", 80), "x")
-  with pytest.raises(ValueError, match="36 of the 36 images .* are absent"):
+  with pytest.raises(DataError, match="36 of the 36 images .* are absent"):
     list(mini_imagenet._read_files("zips", []))
 
 
@@ -285,7 +287,7 @@ def test_images_of_mini_imagenet_are_mapped_averaged_and_checked(small, roots):
     ],
 )
 def test_wrong_options_are_named(name, options, match):
-  with pytest.raises(ValueError, match=match):
+  with pytest.raises(plan.PlanError, match=match):
     data.load(name, **options)
 
 

@@ -18,6 +18,8 @@ from episodic_dp.data import mini_imagenet
 from episodic_dp.data import omniglot
 from episodic_dp.data.own_data import readers
 from episodic_dp.data.own_data import rows
+from episodic_dp.errors import DataError
+from episodic_dp.errors import PlanError
 from tests.data import own_images
 
 GREY, COLOR = (4, 4, 1), (4, 4, 3)
@@ -99,21 +101,21 @@ def test_a_file_that_needs_another_program_is_refused(
 ):
   path = tmp_path / name
   path.write_bytes(content)
-  with pytest.raises(ValueError, match=f"{name} .*not begin as one of") as e:
+  with pytest.raises(DataError, match=f"{name} .*not begin as one of") as e:
     readers.read(path)
   assert "\n" not in str(e.value) and not ghostscript()
 
 
 def test_an_open_file_that_needs_another_program_is_refused(ghostscript):
   picture = Image.open(io.BytesIO(POSTSCRIPT))
-  with pytest.raises(ValueError, match="number 3 .*format EPS"):
+  with pytest.raises(DataError, match="number 3 .*format EPS"):
     readers.picture_of(picture, "number 3")
   assert not ghostscript()
 
 
 @pytest.mark.parametrize("read", [omniglot.decode, mini_imagenet.decode])
 def test_published_images_need_no_other_program(ghostscript, read):
-  with pytest.raises(ValueError, match="not begin as one of"):
+  with pytest.raises(DataError, match="not begin as one of"):
     read(POSTSCRIPT)
   assert not ghostscript()
 
@@ -128,7 +130,7 @@ def test_large_pictures_are_refused_before_their_pixels(tmp_path, side):
       for kind, data in chunks
   )
   (tmp_path / "x.png").write_bytes(b"\x89PNG\r\n\x1a\n" + content)
-  with pytest.raises(ValueError, match="x.png .* pixels.*: make it|exceeds"):
+  with pytest.raises(DataError, match="x.png .* pixels.*: make it|exceeds"):
     readers.read(tmp_path / "x.png")
 
 
@@ -146,7 +148,7 @@ def test_files_that_are_no_picture(tmp_path, content):
     pages[0].save(path, save_all=True, append_images=pages[1:])
     content = path.read_bytes()
   path.write_bytes(content)
-  with pytest.raises(ValueError, match="cannot be read as an image") as caught:
+  with pytest.raises(DataError, match="cannot be read as an image") as caught:
     readers.read(path)
   assert str(caught.value).count(str(path)) == 1
 
@@ -183,7 +185,7 @@ def test_arrays_are_features_and_bytes_an_image(tmp_path, values):
 )
 def test_wrong_arrays_are_named(tmp_path, values, text):
   np.save(tmp_path / "a.npy", values, allow_pickle=True)
-  with pytest.raises(ValueError, match=text):
+  with pytest.raises(DataError, match=text):
     readers.read(tmp_path / "a.npy")
 
 
@@ -193,12 +195,12 @@ def test_headers_that_claim_too_much_and_other_files(tmp_path):
       buffer, {"descr": "<f8", "fortran_order": False, "shape": (10**13,)}
   )
   path.write_bytes(buffer.getvalue() + struct.pack("<4d", 1, 2, 3, 4))
-  with pytest.raises(ValueError, match="cannot be read as an .npy"):
+  with pytest.raises(DataError, match="cannot be read as an .npy"):
     readers.read(path)
   (tmp_path / "notes.txt").write_text("1,2")
-  with pytest.raises(ValueError, match="notes.txt has no supported format"):
+  with pytest.raises(DataError, match="notes.txt has no supported format"):
     readers.read(tmp_path / "notes.txt")
-  with pytest.raises(ValueError, match="mode F of Pillow.*no known scale"):
+  with pytest.raises(DataError, match="mode F of Pillow.*no known scale"):
     saved(tmp_path, Image.fromarray(RAMP.astype(np.float32)), "float.tiff")
 
 
@@ -253,7 +255,7 @@ def test_dicom_in_colour_and_without_a_suffix(tmp_path):
     ],
 )
 def test_heads_that_contradict_themselves(dicom, tags, text):
-  with pytest.raises(ValueError, match=text):
+  with pytest.raises(DataError, match=text):
     dicom(**tags)
 
 
@@ -265,7 +267,7 @@ def test_a_deflated_file_of_dicom_is_not_inflated(dicom, tmp_path):
   held.save_as(tmp_path / "a.dcm")
   assert (tmp_path / "a.dcm").stat().st_size < 2**20
   tracemalloc.start()
-  with pytest.raises(ValueError, match="a.dcm .* deflated: save it in"):
+  with pytest.raises(DataError, match="a.dcm .* deflated: save it in"):
     readers.read(tmp_path / "a.dcm")
   assert tracemalloc.get_traced_memory()[1] < 2**22
   tracemalloc.stop()
@@ -274,7 +276,7 @@ def test_a_deflated_file_of_dicom_is_not_inflated(dicom, tmp_path):
 def test_dicom_needs_its_package(dicom, tmp_path, monkeypatch):
   dicom()
   monkeypatch.setitem(sys.modules, "pydicom", None)
-  with pytest.raises(ValueError, match=r"pip install 'episodic_dp\[dicom\]'"):
+  with pytest.raises(DataError, match=r"pip install 'episodic_dp\[dicom\]'"):
     readers.read(tmp_path / "a.dcm")
 
 
@@ -309,7 +311,7 @@ def test_images_take_size_colour_and_depth():
 )
 def test_an_example_that_differs_is_refused(examples):
   first, other = examples
-  with pytest.raises(ValueError, match=f"^{other.name} .* and {first.name} "):
+  with pytest.raises(DataError, match=f"^{other.name} .* and {first.name} "):
     row(*examples)
 
 
@@ -326,5 +328,5 @@ def test_an_example_that_differs_is_refused(examples):
     ],
 )
 def test_wrong_options_are_named(example, options, text):
-  with pytest.raises(ValueError, match=text):
+  with pytest.raises((PlanError, DataError), match=text):
     row(example, **options)

@@ -7,6 +7,7 @@ from PIL import Image
 import pytest
 
 from episodic_dp.data import omniglot
+from episodic_dp.errors import DataError
 from episodic_dp.export import adaptation
 from episodic_dp.export.folder import Preprocessing
 from tests.data import own_images
@@ -32,7 +33,7 @@ def test_examples_are_listed_by_class(tmp_path):
 
 def test_folders_that_are_no_examples_are_named(tmp_path):
   def refused(match):
-    with pytest.raises(ValueError, match=match) as e:
+    with pytest.raises(DataError, match=match) as e:
       adaptation.listed(tmp_path)
     assert "\n" not in str(e.value)
 
@@ -54,7 +55,7 @@ def test_folders_that_are_no_examples_are_named(tmp_path):
 def test_an_example_of_another_kind_is_named(tmp_path):
   own_images.tree(tmp_path, {"a": 1, "b": 1})
   np.save(tmp_path / "b" / "x.npy", np.zeros(3, np.float32))
-  with pytest.raises(ValueError, match="x.npy holds numbers of shape"):
+  with pytest.raises(DataError, match="x.npy holds numbers of shape"):
     list(adaptation.read(HOW, adaptation.listed(tmp_path)))
 
 

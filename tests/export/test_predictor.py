@@ -17,6 +17,7 @@ from episodic_dp import models
 from episodic_dp import run as run_lib
 from episodic_dp import training
 from episodic_dp.data.own_data import readers
+from episodic_dp.errors import DataError
 from episodic_dp.export import folder
 from episodic_dp.export import preprocessing
 from episodic_dp.export import writing
@@ -81,7 +82,7 @@ def test_what_it_cannot_take_is_told(run):
       (([*support[:9], support[0, :0]], labels), "number 9"),
   ]
   for arguments, match in wrong:
-    with pytest.raises(ValueError, match=match):
+    with pytest.raises(DataError, match=match):
       loaded.adapt(*arguments)
 
 
@@ -150,7 +151,7 @@ def test_images_of_pillow_are_read_as_their_files(mode, run, tmp_path):
 )
 def test_images_of_unknown_values_are_refused(image, match, run):
   how = export.Predictor.load(run.model).description.preprocessing
-  with pytest.raises(ValueError, match=match):
+  with pytest.raises(DataError, match=match):
     preprocessing.of_arrays(how, [image], "they")
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import optax
 import pytest
 
+from episodic_dp import errors
 from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp import plan
@@ -586,7 +587,7 @@ for _image, _value in zip(_SPOILED, (math.nan, math.inf, -math.inf)):
     ],
 )
 def test_wrong_images_are_refused_before_training(images, text):
-  with pytest.raises(plan.PlanError, match=text):
+  with pytest.raises(errors.DataError, match=text):
     released(_dataset(images), (plan.All(),), None, "image")
 
 

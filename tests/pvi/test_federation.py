@@ -6,6 +6,7 @@ import numpy as np
 import optax
 import pytest
 
+from episodic_dp import errors
 from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp.pvi import federation as federation_lib
@@ -150,11 +151,11 @@ def test_what_has_no_proof_is_refused(change, words):
 
 def test_a_row_of_two_clients_is_refused():
   inputs, labels = problems.classification(6)
-  with pytest.raises(plan.PlanError, match="row 2 belongs to 2 clients"):
+  with pytest.raises(errors.DataError, match="row 2 belongs to 2 clients"):
     federation_lib.make_clients(
         inputs, labels, {"a": np.asarray([0, 2]), "b": np.asarray([2, 3])}
     )
-  with pytest.raises(plan.PlanError, match="'b' has no examples"):
+  with pytest.raises(errors.DataError, match="'b' has no examples"):
     federation_lib.make_clients(
         inputs, labels, {"a": np.asarray([0, 2]), "b": np.asarray([], int)}
     )

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from episodic_dp import _validate
+from episodic_dp import errors
 from episodic_dp import plan
 from episodic_dp.data import dataset
 from episodic_dp.data.own_data import rows
@@ -83,14 +83,16 @@ def group(keys: Iterable[Key], units: Iterable[Key] = ()) -> tuple[Class, ...]:
     The classes, sorted by path.
 
   Raises:
-    ValueError: a part is none of `dataset.PARTS`.
+    DataError: a part is none of `dataset.PARTS`.
   """
   found: dict[Key, list[int]] = {unit: [] for unit in units}
   for record, key in enumerate(keys):
     found.setdefault(key, []).append(record)
   for _, part in found:
-    if part is not None:
-      _validate.one_of("split", part, dataset.PARTS)
+    if part not in (None, *dataset.PARTS):
+      raise errors.DataError(
+          f"split={shown(part)}: expected one of {', '.join(dataset.PARTS)}"
+      )
   return tuple(Class(*key, found[key]) for key in sorted(found))
 
 
@@ -108,7 +110,7 @@ def divide(
     options: options whose shares, by, crossing and seed are read.
 
   Raises:
-    ValueError: an unknown level, shares for a source that names the parts, too
+    DataError: an unknown level, shares for a source that names the parts, too
       few units, a class or a crossing unit in two parts, or two names of a
       level that differ only in blanks or in their Unicode form.
   """
@@ -117,7 +119,7 @@ def divide(
   for name in ("by", "crossing"):
     level = getattr(options, name)
     if level not in (None, *listing.levels[:-1]):
-      raise ValueError(
+      raise errors.DataError(
           f"own_data option {name}={level!r} must be one of the levels"
           f" {listing.levels[:-1]}, such as"
           f" {rows.FLAG}{name}={listing.levels[-2]}"
@@ -126,7 +128,7 @@ def divide(
   if any(c.part is None for c in classes):
     classes = _divided(listing, options)
   elif (options.shares, options.by) != (None, None):
-    raise ValueError(
+    raise errors.DataError(
         f"{listing.source} names the units for training, validation and test:"
         " leave out shares and by"
     )
@@ -137,7 +139,7 @@ def divide(
   _check_apart(listing, parts, options.crossing)
   for part, held in parts.items():
     if not any(c.records for c in held):
-      raise ValueError(
+      raise errors.DataError(
           f"{listing.source} has no example for {part}: give more units"
           f" examples, or divide by another seed ({rows.FLAG}seed)"
       )
@@ -154,7 +156,7 @@ def _check_names(listing: Listing, k: int) -> None:
 def _check_apart(
     listing: Listing, parts: dict[str, tuple[Class, ...]], crossing: str | None
 ) -> None:
-  """Raise ValueError if a class or a crossing unit is in two parts.
+  """Raise DataError if a class or a crossing unit is in two parts.
 
   Test classes must be unseen. A crossing unit's records in validation and test
   would be public, but its guarantee covers only those in training.
@@ -171,7 +173,7 @@ def _check_apart(
   for part, classes in parts.items():
     for unit in sorted({c.path[labels] for c in classes} - {()}):
       if unit in part_of:
-        raise ValueError(
+        raise errors.DataError(
             f"{level} {shown('/'.join(unit))} of {listing.source} has examples"
             f" in {part_of[unit]} and in {part}: {remedy}"
         )
@@ -197,7 +199,7 @@ def _divided(listing: Listing, options: rows.Options) -> list[Class]:
   others = [max(1, round(len(units) * s / sum(shares))) for s in shares[1:]]
   trained = len(units) - sum(others)
   if trained < 1:
-    raise ValueError(
+    raise errors.DataError(
         f"{listing.source} has {len(units)} units of level '{by}', too few for"
         f" training, validation and test: give three or more, or divide units"
         f" of another level, {rows.FLAG}by"

@@ -81,7 +81,7 @@ def survey(data_dir: originals.Path | None, options: Options) -> Survey:
 
   Raises:
     FileNotFoundError: there is no such folder or file.
-    ValueError: something in it cannot be used; the message names it.
+    DataError: something in it cannot be used; the message names it.
   """
   if data_dir is None:
     raise FileNotFoundError(
@@ -213,7 +213,7 @@ def load(
 
   Raises:
     FileNotFoundError: there is no such folder or file.
-    ValueError: an option, a file or an array cannot be used.
+    DataError: an option, a file or an array cannot be used.
   """
   found = surveyed or survey(where.data_dir, options)
   values = _rows(found, options, where.cache / "own_data")
@@ -259,7 +259,7 @@ def _rows(survey: Survey, options: Options, root: pathlib.Path) -> np.ndarray:
     root: the folder of the file, readable by its owner only.
 
   Raises:
-    ValueError: an example cannot be read, or differs from the first one.
+    DataError: an example cannot be read, or differs from the first one.
     OSError: the folder cannot be written.
   """
   listing = survey.listing

@@ -18,6 +18,7 @@ import numpy as np
 from PIL import Image
 from PIL import ImageOps
 
+from episodic_dp import errors
 from episodic_dp import foreign
 from episodic_dp.data import cache
 
@@ -67,11 +68,11 @@ def read(path: pathlib.Path) -> Example:
   """Read the example of a file, with all its bits.
 
   Raises:
-    ValueError: the format is unknown, or the file cannot be read.
+    DataError: the format is unknown, or the file cannot be read.
   """
   reader = reader_of(path)
   if reader is None:
-    raise ValueError(
+    raise errors.DataError(
         f"{path} has no supported format: give images (such as .png, .jpg"
         " or .tif), DICOM or .npy"
     )
@@ -82,14 +83,14 @@ def read_picture(path: pathlib.Path) -> Example:
   """Decode a picture; see `picture_of`.
 
   Raises:
-    ValueError: the file cannot be read, holds several pictures of one kind, or
+    DataError: the file cannot be read, holds several pictures of one kind, or
       its values have no known scale.
   """
   try:
     with foreign.picture(path) as picture:
       pages = getattr(picture, "n_frames", 1)
       if pages > 1 and picture.format == "TIFF":
-        raise ValueError(f"it holds {pages} pages: save each as a file")
+        raise errors.DataError(f"it holds {pages} pages: save each as a file")
       ImageOps.exif_transpose(picture, in_place=True)
   except Exception as e:  # Parsers of damaged files may raise anything.
     raise unreadable(path, "an image", e) from e
@@ -103,7 +104,7 @@ def picture_of(picture: Image.Image, name: str) -> Example:
   with 8 bits each.
 
   Raises:
-    ValueError: its values have no known scale, or it is too large.
+    DataError: its values have no known scale, or it is too large.
   """
   try:
     foreign.check_picture(picture)
@@ -113,7 +114,7 @@ def picture_of(picture: Image.Image, name: str) -> Example:
     values = np.asarray(picture, np.uint16).astype(np.float32) / 65535
     return Example(values[..., None], image=True, name=name)
   if picture.mode in ("I", "F"):
-    raise ValueError(
+    raise errors.DataError(
         f"the values of {name} (mode {picture.mode} of Pillow) have no known"
         " scale: save it as a grey picture of 8 or 16 bits, or as .npy to keep"
         " its numbers"
@@ -134,7 +135,7 @@ def read_npy(path: pathlib.Path) -> Example:
   """Read an array: uint8 is an image, other numbers are features.
 
   Raises:
-    ValueError: it cannot be read, or is of another type or shape.
+    DataError: it cannot be read, or is of another type or shape.
   """
   try:
     # Mapped, so that a header that claims too much takes no memory.
@@ -150,24 +151,24 @@ def read_dicom(path: pathlib.Path) -> Example:
   """Read the one frame of a DICOM file as float32, 0 to 1.
 
   Raises:
-    ValueError: it cannot be read, or pydicom is missing.
+    DataError: it cannot be read, or pydicom is missing.
   """
   try:
     # Lazy import: only DICOM needs this optional package.
     import pydicom
     import pydicom.pixels
   except ImportError as e:
-    raise ValueError(
+    raise errors.DataError(
         f"{path} needs the package pydicom: pip install 'episodic_dp[dicom]'"
     ) from e
   try:
     head = _undeflated(pydicom, path)
     frames = int(head.get("NumberOfFrames") or 1)
     if frames > 1:
-      raise ValueError(f"it holds {frames} frames: save each as a file")
+      raise errors.DataError(f"it holds {frames} frames: save each as a file")
     values = np.atleast_3d(_scaled(pydicom.pixels, head))
     if not np.isfinite(values).all():
-      raise ValueError("its scale gives values that are NaN")
+      raise errors.DataError("its scale gives values that are NaN")
   except Exception as e:  # Parsers of damaged files may raise anything.
     raise unreadable(path, "DICOM", e) from e
   values = np.clip(values, 0, 1).astype(np.float32)
@@ -178,15 +179,15 @@ def _undeflated(pydicom: Any, path: pathlib.Path) -> Any:
   """Return the content of a DICOM file that cannot unpack to gigabytes.
 
   Raises:
-    ValueError: all of it is deflated, or it has too many pixels.
+    DataError: all of it is deflated, or it has too many pixels.
     Exception: of any other type, if it is damaged.
   """
   meta = pydicom.filereader.read_file_meta_info(path)
   if meta.get("TransferSyntaxUID") == _DEFLATED:
-    raise ValueError("it is deflated: save it in another transfer syntax")
+    raise errors.DataError("it is deflated: save it in another transfer syntax")
   head = pydicom.dcmread(path)
   if head.Rows * head.Columns > foreign.MOST_PIXELS:
-    raise ValueError(
+    raise errors.DataError(
         f"it has {head.Rows} x {head.Columns} pixels, more than"
         f" {foreign.MOST_PIXELS}"
     )
@@ -216,7 +217,7 @@ def _scaled(pixels: Any, head: Any) -> np.ndarray:
   if kind == "RGB" or kind.startswith("YBR"):
     return values / (2.0**bits - 1)
   if kind not in _GREY or head.get("ModalityLUTSequence"):
-    raise ValueError(
+    raise errors.DataError(
         f"its colours are {kind}, or in a table: save it as grey or RGB"
     )
   # The least and largest stored value after rescaling, from the header only.
@@ -237,11 +238,11 @@ def _scaled(pixels: Any, head: Any) -> np.ndarray:
 
 
 def image_of(values: np.ndarray, name: str) -> Example:
-  """Return pixels [H, W] or [H, W, 1 or 3] as an example; ValueError else."""
+  """Return pixels [H, W] or [H, W, 1 or 3] as an example; DataError else."""
   if values.ndim == 2:
     values = values[..., None]
   if values.ndim != 3 or values.shape[2] not in (1, 3) or not values.size:
-    raise ValueError(
+    raise errors.DataError(
         f"{name} is {values.dtype} of shape {values.shape}, but uint8 is an"
         " image: save [height, width], [height, width, 1 or 3], or"
         " numbers as float32"
@@ -250,13 +251,13 @@ def image_of(values: np.ndarray, name: str) -> Example:
 
 
 def features_of(values: np.ndarray, name: str) -> Example:
-  """Return numbers with one to three axes as an example; ValueError else."""
+  """Return numbers with one to three axes as an example; DataError else."""
   if values.dtype.kind not in "biuf":
-    raise ValueError(
+    raise errors.DataError(
         f"{name} is {values.dtype}: save whole numbers or floating point"
     )
   if not 1 <= values.ndim <= _MOST_AXES or not values.size:
-    raise ValueError(
+    raise errors.DataError(
         f"{name} has shape {values.shape}: give [features], [time, channels] or"
         " [height, width, channels], none of them 0"
     )
@@ -265,7 +266,7 @@ def features_of(values: np.ndarray, name: str) -> Example:
   wrong = ~np.isfinite(values)
   if wrong.any():
     at = [int(i) for i in np.argwhere(wrong)[0]]
-    raise ValueError(
+    raise errors.DataError(
         f"{name} holds {values[tuple(at)]} as float32 at {at}: repair it or"
         " remove it"
     )
@@ -274,9 +275,9 @@ def features_of(values: np.ndarray, name: str) -> Example:
 
 def unreadable(
     path: str | pathlib.Path, kind: str, error: Exception
-) -> ValueError:
+) -> errors.DataError:
   """Return the error of a file that cannot be read."""
-  return ValueError(
+  return errors.DataError(
       f"{path} cannot be read as {kind} ({cache.reason(error, path)}): repair"
       " it or remove it"
   )

@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image
 
 from episodic_dp import _validate
+from episodic_dp import errors
 from episodic_dp import plain
 from episodic_dp.data import dataset
 from episodic_dp.data.own_data.readers import Example
@@ -81,12 +82,12 @@ class Form:
     """Return an example as a row.
 
     Raises:
-      ValueError: it differs from the first one.
+      DataError: it differs from the first one.
     """
     values, same = example.values, example.image == self.image
     if not same or not (self.image or values.shape == self.shape):
       words = {True: "an image", False: "numbers"}
-      raise ValueError(
+      raise errors.DataError(
           f"{example.name} holds {words[example.image]} of shape"
           f" {values.shape} and {self.first} {words[self.image]} of shape"
           f" {self.shape}: convert all to one type and shape"
@@ -94,7 +95,7 @@ class Form:
     if not self.image:
       return values
     if values.dtype != self.dtype and not self.rounds:
-      raise ValueError(
+      raise errors.DataError(
           f"{example.name} is {values.dtype} and {self.first} {self.dtype}:"
           f" keep all bits with {FLAG}depth=16, or round all with {FLAG}depth=8"
       )
@@ -120,7 +121,7 @@ def form_of(
       one; None means 28 x 28, grey.
 
   Raises:
-    ValueError: an option is for images, but the example holds numbers.
+    DataError: an option is for images, but the example holds numbers.
   """
   wanted: tuple[int, ...] = example.values.shape
   dtype = example.values.dtype
@@ -132,7 +133,7 @@ def form_of(
     if options.depth is not None:
       dtype = np.dtype(np.uint8 if options.depth == 8 else np.float32)
   elif (options.size, options.color, options.depth) != (None, None, None):
-    raise ValueError(
+    raise errors.DataError(
         "own_data options size, color and depth are for images, and"
         f" {example.name} holds numbers: leave them out"
     )
