@@ -98,7 +98,7 @@ LearnerName: TypeAlias = Literal[
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Learner:
+class LearnerOptions:
   """A learner; each learner reads only some of the fields.
 
   Attributes:
@@ -136,7 +136,7 @@ class Learner:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FineTuning:
+class FineTuningOptions:
   """Training of a new head on the support set of a test task.
 
   Attributes:

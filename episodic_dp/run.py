@@ -125,12 +125,12 @@ class Run:
   private_diagnostics: bool = False
   data: Data = Data()
   model: options.Network = options.Network()
-  learner: options.Learner = options.Learner()
+  learner: options.LearnerOptions = options.LearnerOptions()
   optimizer: options.Optimizer = options.Optimizer()
   augmentation: options.Augmentation = options.Augmentation()
   evaluation: options.Evaluation = options.Evaluation()
   compute: options.Placement = options.Placement()
-  fine_tuning: options.FineTuning = options.FineTuning()
+  fine_tuning: options.FineTuningOptions = options.FineTuningOptions()
 
   def __post_init__(self) -> None:
     for name, value in plain.read_fields(self, name="config").items():

@@ -16,17 +16,17 @@ from episodic_dp.private import state as state_lib
 from episodic_dp.private import step as step_lib
 
 
-def program_of(
+def settings_of(
     learner: Any, mechanism: plan.Mechanism, episode: Any, **options: Any
-) -> step_lib.Program:
-  """Return a program that sums tasks and draws none."""
+) -> step_lib.Settings:
+  """Return settings of a step that sums tasks and draws none."""
   release: Any = types.SimpleNamespace(
       mechanism=mechanism, plan=types.SimpleNamespace(episode=episode)
   )
   dataset: Any = types.SimpleNamespace(rotate=False, targets=0)
   optimizer: Any = None
   compute = private.Compute(**{"mesh": None, **options})
-  return step_lib.Program(learner, optimizer, dataset, release, compute)
+  return step_lib.Settings(learner, optimizer, dataset, release, compute)
 
 
 def state_of(
@@ -41,7 +41,7 @@ def sum_tasks(
     learner: Any,
     mechanism: plan.Mechanism,
     params: Any,
-    tasks: step_lib.Tasks,
+    tasks: step_lib.StepTasks,
     key: jax.Array,
     *,
     episode: plan.Episode | None,
@@ -58,10 +58,10 @@ def sum_tasks(
     episode: None where every task is one example.
     **options: fields of `private.Compute`.
   """
-  program = program_of(learner, mechanism, episode, **options)
+  settings = settings_of(learner, mechanism, episode, **options)
   state = state_of(params, mechanism, key)
-  totals = step_lib.begin(program, state, tasks.mask.size)
-  totals = step_lib.add(program, state, totals, tasks)
+  totals = step_lib.begin(settings, state, tasks.mask.size)
+  totals = step_lib.add(settings, state, totals, tasks)
   return totals.sum, step_lib.summarise(totals.diagnostics, tasks.mask)
 
 

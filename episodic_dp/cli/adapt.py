@@ -57,7 +57,7 @@ def main(values: flags.FlagValues) -> None:
   print("\n".join(_lines(predictor, result)))
 
 
-def _lines(predictor: Predictor, result: adaptation.Result) -> list[str]:
+def _lines(predictor: Predictor, result: adaptation.Classified) -> list[str]:
   """Write the predictions, the accuracy and the guarantees of the model."""
   pairs = collections.Counter(
       zip(result.query.labels, result.predictions.labels)

@@ -56,7 +56,7 @@ def supervised(way: int, classes: int, **values: Any) -> Run:
     **values: other fields of `Run` -> value.
   """
   return Run(
-      learner=options.Learner(name="supervised"),
+      learner=options.LearnerOptions(name="supervised"),
       # Single examples are clipped: batch normalisation would mix them.
       model=options.Network(norm="group", outputs=classes),
       evaluation=options.Evaluation(way=way),
@@ -126,6 +126,6 @@ def participants(
       )),
       checkpoint_every=5,
       model=options.Network(width=width),
-      learner=options.Learner(inner_steps=inner_steps),
+      learner=options.LearnerOptions(inner_steps=inner_steps),
       **values,
   )

@@ -26,7 +26,7 @@ Split: TypeAlias = Literal[
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Table:
+class TableOptions:
   """The rows, and the clients that hold them.
 
   Attributes:
@@ -43,7 +43,7 @@ class Table:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Model:
+class ModelOptions:
   """Logistic regression and its prior.
 
   Attributes:
@@ -122,8 +122,8 @@ class Config:
     evaluate_every: number of rounds between evaluations.
   """
 
-  table: Table = Table()
-  model: Model = Model()
+  table: TableOptions = TableOptions()
+  model: ModelOptions = ModelOptions()
   unit: Literal["example", "client"] = "example"
   server: Server = Server()
   visit: Visit = Visit()
@@ -235,7 +235,8 @@ def build(config: Config, rows: Rows) -> pvi.Spec:
             noise_multiplier=visit.noise_multiplier,
         ),
     )
-    table = Table(name="own_table")  # The deltas of Adult are for its rows.
+    # The deltas of Adult are for its rows.
+    table = TableOptions(name="own_table")
     deltas: tuple[float, ...] = (default_delta(table, len(owners)),)
   else:
     releases = tuple(
@@ -306,7 +307,7 @@ def spend(config: Config, rows: Rows, epsilon: float) -> Config:
   return changed(max(found), epsilon)
 
 
-def default_delta(table: Table, size: int) -> float:
+def default_delta(table: TableOptions, size: int) -> float:
   """Return a delta: published for Adult, else up to 1 / (10 size)."""
   rows = size if table.name == "adult" else 10 * size
   return 10.0 ** math.floor(-math.log10(rows))

@@ -30,7 +30,7 @@ from episodic_dp.plan import labels as labels_lib
 PREDICTIONS = "predictions.csv"
 
 
-class Listing(NamedTuple):
+class ListedFolder(NamedTuple):
   """The examples of a folder, listed but not read.
 
   Attributes:
@@ -49,7 +49,7 @@ class Listing(NamedTuple):
     return sorted({*self.labels} - {""})
 
 
-class Result(NamedTuple):
+class Classified(NamedTuple):
   """Predictions for a query folder.
 
   Attributes:
@@ -59,13 +59,13 @@ class Result(NamedTuple):
     path: path of predictions.csv.
   """
 
-  query: Listing
+  query: ListedFolder
   predictions: Predictions
   shots: dict[str, int]
   path: pathlib.Path
 
 
-def listed(path: str | os.PathLike[str]) -> Listing:
+def listed(path: str | os.PathLike[str]) -> ListedFolder:
   """List a flat folder of examples, or one with a folder for each class.
 
   Raises:
@@ -89,11 +89,11 @@ def listed(path: str | os.PathLike[str]) -> Listing:
     )
   labels = ["".join(owner) for owner in found.owners]
   labels_lib.check_names(lambda _: f"a folder in {root}", labels)
-  return Listing(root, names, labels)
+  return ListedFolder(root, names, labels)
 
 
 def read(
-    how: folder.Preprocessing, shown: Listing, *, invert: bool = False
+    how: folder.Preprocessing, shown: ListedFolder, *, invert: bool = False
 ) -> Iterator[np.ndarray]:
   """Yield every example of a folder as a row; each is read when asked for.
 
@@ -114,7 +114,7 @@ def adapt(
     out: str | os.PathLike[str],
     *,
     invert: bool = False,
-) -> Result:
+) -> Classified:
   """Adapt to `support`, classify `query`, and write the predictions.
 
   Args:
@@ -149,10 +149,10 @@ def adapt(
   files.write_text(path, _table(asked, predictions))
   counts = collections.Counter(shown.labels)
   shots = {name: counts[name] for name in shown.classes}
-  return Result(asked, predictions, shots, path)
+  return Classified(asked, predictions, shots, path)
 
 
-def _table(asked: Listing, predictions: Predictions) -> str:
+def _table(asked: ListedFolder, predictions: Predictions) -> str:
   """Write predictions.csv: a line for each example."""
   lines = [[
       "file", *(["label"] if asked.classes else []), "prediction",

@@ -79,8 +79,8 @@ class Description:
   written_by: str
   data: str
   network: options.Network
-  learner: options.Learner
-  fine_tuning: options.FineTuning | None
+  learner: options.LearnerOptions
+  fine_tuning: options.FineTuningOptions | None
   preprocessing: Preprocessing
   way: int
   shot: int

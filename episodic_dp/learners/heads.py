@@ -22,7 +22,7 @@ from episodic_dp.sampling import episodes
 _BLOCK = 128  # Support images that are embedded at once.
 
 
-class Adapted(NamedTuple):
+class WithHead(NamedTuple):
   """A learner's parameters with the head of one task.
 
   Attributes:
@@ -70,13 +70,13 @@ class _ClosedForm(learner.TaskLearner):
 
   def network_params(self, params: learner.Params) -> learner.Params:
     """See `Learner`."""
-    return params.params if isinstance(params, Adapted) else params
+    return params.params if isinstance(params, WithHead) else params
 
   @abc.abstractmethod
   def _head(
       self, params: learner.Params, x: jax.Array, members: jax.Array
   ) -> jax.Array:
-    """Return the head for support embeddings [n, d]; see `Adapted`.
+    """Return the head for support embeddings [n, d]; see `WithHead`.
 
     Args:
       params: the learner's parameters.
@@ -106,7 +106,7 @@ class _ClosedForm(learner.TaskLearner):
       support: episodes.Examples,
       *,
       inner_gradient: descent.InnerGradient = jax.grad,
-  ) -> Adapted:
+  ) -> WithHead:
     """Compute the head of the support set; see `Learner`."""
     learner, mask = self.in_pass(0), support.mask
     embed = learner._embed
@@ -117,9 +117,9 @@ class _ClosedForm(learner.TaskLearner):
       embed = learner._of_model(lambda model: model.alone(seen))._in_blocks
     embedded = embed(params, support.images)
     head = self._of_labels(params, embedded, support.labels, mask)
-    return Adapted(params, head)
+    return WithHead(params, head)
 
-  def logits(self, adapted: Adapted, images: jax.Array) -> jax.Array:
+  def logits(self, adapted: WithHead, images: jax.Array) -> jax.Array:
     """Compute logits [n, way] of images [n, H, W, C], after adaptation."""
     embedded = self._embed(adapted.params, images)
     return self._scores(adapted.params, adapted.head, embedded)

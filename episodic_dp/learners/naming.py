@@ -14,7 +14,7 @@ from episodic_dp.models import model as model_lib
 
 
 def make_learner(
-    learner: options.Learner, model: model_lib.Model, *, way: int
+    learner: options.LearnerOptions, model: model_lib.Model, *, way: int
 ) -> learner_lib.Learner:
   """Build a learner from its options.
 
@@ -59,7 +59,7 @@ def make_learner(
 
 def make_fine_tuning(
     model: model_lib.Model,
-    settings: options.FineTuning,
+    settings: options.FineTuningOptions,
     *,
     fresh_head: bool = True,
 ) -> fine_tuning.FineTuning:

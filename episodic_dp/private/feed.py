@@ -9,7 +9,7 @@ process gathers for its own devices.
 
 The parts of a step are those of data on the same devices, in the same order.
 The samples and the noise are the same bits, and so are the parameters, unless a
-compiler rounds differently in another program.
+compiler rounds differently in another settings.
 
 The sampled rows are as secret as the key, and stay in this process. The
 guarantee does not cover an observer of the machine while it runs, of its memory
@@ -31,9 +31,16 @@ from episodic_dp.private import sharding
 from episodic_dp.private import state as state_lib
 from episodic_dp.private import step as step_lib
 
+BLOCK_BYTES = 2**26
+"""Bytes of images that are copied to the devices at once.
+
+At least one microbatch for each device. About three such blocks are in memory,
+one of them on the host.
+"""
+
 # The sample of a step on the host: rows int32[slots, way, shot + query], mask
 # bool[slots] and the number of slots up to the last task; and its next block.
-_Fetched = tuple[np.ndarray, np.ndarray, int, step_lib.Tasks]
+_Fetched = tuple[np.ndarray, np.ndarray, int, step_lib.StepTasks]
 
 
 class Feed:
@@ -46,36 +53,33 @@ class Feed:
 
   def __init__(
       self,
-      program: step_lib.Program,
+      settings: step_lib.Settings,
       dataset: dataset_lib.Dataset,
       mesh: jax.sharding.Mesh | None,
-      block_bytes: int,
   ):
     """Describe the parts of a step; they are compiled on their first call.
 
     Args:
-      program: see `step`.
+      settings: see `step`.
       dataset: images [rows, H, W, C], in memory or mapped, and their labels if
         the plan has no episode.
       mesh: the devices; None for one.
-      block_bytes: bytes of images in a block; a block has at least one
-        microbatch for each device.
     """
     self._mesh = mesh or sharding.make_mesh(jax.local_devices()[:1])
     self._images = dataset.images
     self._labels: np.ndarray | None = None
-    if program.release.plan.episode is None:
+    if settings.release.plan.episode is None:
       self._labels = dataset.labels
-    self._multiplier = program.noise_multiplier
-    self._compile_when_called(program)
+    self._multiplier = settings.noise_multiplier
+    self._compile_when_called(settings)
     key = jax.random.key(0, impl=keys.IMPLEMENTATION)
     rows, _ = jax.eval_shape(self._draw, key, np.int32(0))
     self._slots, *self._task = rows.shape
     # For all devices: the tasks of a microbatch, and the bytes of their images.
-    microbatch = program.compute.microbatch_size
+    microbatch = settings.compute.microbatch_size
     together = microbatch * self._mesh.size
     size = together * math.prod(self._task) * self._images[0].nbytes
-    fitting = max(1, block_bytes // size)
+    fitting = max(1, BLOCK_BYTES // size)
     self._size = microbatch * min(fitting, -(-self._slots // together))
     # One thread, so that blocks are gathered in the order of their use.
     self._thread = futures.ThreadPoolExecutor(1, "gather")
@@ -83,25 +87,25 @@ class Feed:
         tuple[jax.Array, jax.Array, futures.Future[_Fetched]] | None
     ) = None
 
-  def _compile_when_called(self, program: step_lib.Program) -> None:
+  def _compile_when_called(self, settings: step_lib.Settings) -> None:
     """Make the programs of a step; the devices' totals have a first axis."""
     mesh = self._mesh
     whole, parts = sharding.replicated(mesh), sharding.in_parts(mesh)
 
     def begin(state: state_lib.State) -> step_lib.Totals:
-      totals = step_lib.begin(program, state, self._slots)
+      totals = step_lib.begin(settings, state, self._slots)
       return jax.tree.map(lambda a: a[None], totals)
 
     def add(
         state: state_lib.State,
         totals: step_lib.Totals,
-        tasks: step_lib.Tasks,
+        tasks: step_lib.StepTasks,
         first: jax.Array,
     ) -> step_lib.Totals:
       slot = jax.lax.axis_index(sharding.AXIS) + mesh.size * first
       own = jax.tree.map(lambda a: a[0], totals)
       own = step_lib.add(
-          program, step_lib.varying(state), own, tasks, slot, mesh.size
+          settings, step_lib.varying(state), own, tasks, slot, mesh.size
       )
       return jax.tree.map(lambda a: a[None], own)
 
@@ -112,10 +116,10 @@ class Feed:
         mask: jax.Array,
     ) -> tuple[state_lib.State, state_lib.Metrics]:
       total = jax.tree.map(lambda a: a.sum(axis=0), totals)
-      return step_lib.finish(program, state, multiplier, total, mask)
+      return step_lib.finish(settings, state, multiplier, total, mask)
 
     self._draw = backends.jit(
-        functools.partial(step_lib.draw, program),
+        functools.partial(step_lib.draw, settings),
         in_shardings=whole,
         out_shardings=whole,
     )
@@ -211,7 +215,7 @@ class Feed:
     total = size * math.prod(self._task)
     places = np.arange(total, dtype=np.int32).reshape(size, *self._task)
 
-    def of_device(device: int) -> step_lib.Tasks:
+    def of_device(device: int) -> step_lib.StepTasks:
       begin = device + devices * first
       end = begin + devices * size
       own = rows[begin : min(end, filled) : devices].reshape(-1)
@@ -224,6 +228,6 @@ class Feed:
         labels = self._labels[own].astype(np.int32)
         labels = np.pad(labels, (0, total - own.size))
       parts: Any = (images, places, np.pad(real, (0, size - real.size)), labels)
-      return step_lib.Tasks(*parts)
+      return step_lib.StepTasks(*parts)
 
     return rows, mask, filled, sharding.parts(self._mesh, of_device)

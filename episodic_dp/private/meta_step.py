@@ -106,13 +106,13 @@ def make_meta_step(
   # Not a default argument: importing a module must not request a device.
   compute = compute or step_lib.Compute()
   checks.check(learner, dataset, release)
-  program = step_lib.Program(learner, optimizer, dataset, release, compute)
+  settings = step_lib.Settings(learner, optimizer, dataset, release, compute)
   mesh = compute.device_mesh()
   made: Step
   if dataset.resident:
-    made = _Resident(program, dataset, mesh)
+    made = _Resident(settings, dataset, mesh)
   else:
-    made = feed.Feed(program, dataset, mesh, compute.block_bytes)
+    made = feed.Feed(settings, dataset, mesh)
   if release.mechanism.clipping == "percentile_window":
     return _Windowed(made, release.mechanism)
   return made
@@ -128,26 +128,26 @@ class _Resident:
 
   def __init__(
       self,
-      program: step_lib.Program,
+      settings: step_lib.Settings,
       dataset: dataset_lib.Dataset,
       mesh: jax.sharding.Mesh | None,
   ):
-    update = functools.partial(step_lib.take, program, mesh=mesh)
+    update = functools.partial(step_lib.take, settings, mesh=mesh)
     place: Callable[[Any], Any] = jnp.asarray
     options = {}
     if mesh is not None:
       place = functools.partial(sharding.replicate, mesh)
       options["out_shardings"] = sharding.replicated(mesh)
-    self._mesh, self._program = mesh, program
+    self._mesh = mesh
     self._update = backends.jit(update, donate_argnums=0, **options)
     self._inside = jax.jit(update)
     self._compiled: Any = None
     labels = None
-    if program.release.plan.episode is None:
+    if settings.release.plan.episode is None:
       labels = place(np.asarray(dataset.labels, np.int32))
     # Arguments of the step, not constants that are compiled in.
     self._data = (
-        place(program.noise_multiplier),
+        place(settings.noise_multiplier),
         place(dataset.images),
         labels,
     )

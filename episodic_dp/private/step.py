@@ -79,9 +79,6 @@ class Compute:
       bits on any mesh, the parameters up to rounding.
     diagnostics: whether to return "private/..." metrics too. They are outside
       the guarantee: keep them apart and unpublished.
-    block_bytes: for data that stay on the host, bytes of images that are copied
-      to the devices at once (at least one microbatch each); about three such
-      blocks are in memory, one of them on the host.
     noise_terms: number of independent normals whose sum, divided by the root of
       their number, is the noise on a released number. More are as normal as
       one, and harder to invert from the last bits
@@ -93,7 +90,6 @@ class Compute:
   )
   mesh: jax.sharding.Mesh | Literal["all"] | None = "all"
   diagnostics: bool = False
-  block_bytes: int = 2**26
   noise_terms: int = 1
 
   def device_mesh(self) -> jax.sharding.Mesh | None:
@@ -114,7 +110,7 @@ class Compute:
 
 
 @dataclasses.dataclass(frozen=True)
-class Program:
+class Settings:
   """The settings of a step's functions.
 
   Attributes:
@@ -147,7 +143,7 @@ def expected_clip_units(release: plan_lib.Release) -> float:
   return release.drawn_per_step * episode.way * episode.query
 
 
-class Tasks(NamedTuple):
+class StepTasks(NamedTuple):
   """The tasks of one step, or some of them.
 
   Attributes:
@@ -190,12 +186,12 @@ class Totals(NamedTuple):
 
 
 def draw(
-    program: Program, key: jax.Array, step: jax.Array
+    settings: Settings, key: jax.Array, step: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
   """Sample the tasks of a step.
 
   Args:
-    program: see `Program`.
+    settings: see `Settings`.
     key: the run's secret key.
     step: int32 scalar.
 
@@ -204,7 +200,7 @@ def draw(
     false for slots without a task or with an incomplete one. Without an episode
     a slot is one example, and way and shot + query are 1.
   """
-  hierarchy, plan = program.release.hierarchy, program.release.plan
+  hierarchy, plan = settings.release.hierarchy, settings.release.plan
   sampling_key = jax.random.fold_in(key, keys.SAMPLING)
   indices, mask = sampling.sample(sampling_key, hierarchy, plan, step)
   if plan.episode is None:
@@ -214,35 +210,35 @@ def draw(
     indices, mask = indices.reshape(-1, 1, 1)[order], mask[order]
   else:
     indices, mask = sampling.task_indices(indices, mask, hierarchy, plan)
-  return program.dataset.rows(indices), mask
+  return settings.dataset.rows(indices), mask
 
 
-def begin(program: Program, state: state_lib.State, slots: int) -> Totals:
+def begin(settings: Settings, state: state_lib.State, slots: int) -> Totals:
   """Return totals without any task.
 
   Args:
-    program: see `Program`.
+    settings: see `Settings`.
     state: the state before the step.
     slots: number of slots of the whole step.
   """
   size = sum(p.size for p in jax.tree.leaves(state.params))
   zeros = jnp.zeros(size, jnp.float32)
   diagnostics: Diagnostics = {}
-  if program.compute.diagnostics:
+  if settings.compute.diagnostics:
     diagnostics = {name: jnp.zeros(()) for name in _DIAGNOSTICS}
   norms: Any = ()
-  if program.release.mechanism.clipping == "private_quantile":
+  if settings.release.mechanism.clipping == "private_quantile":
     norms = jnp.zeros_like(state.clip)
-  elif program.release.mechanism.clipping == "percentile_window":
+  elif settings.release.mechanism.clipping == "percentile_window":
     norms = jnp.zeros((slots, state.clip.size))
   return Totals(zeros, zeros, diagnostics, norms)
 
 
 def add(
-    program: Program,
+    settings: Settings,
     state: state_lib.State,
     totals: Totals,
-    tasks: Tasks,
+    tasks: StepTasks,
     first: jax.Array | int = 0,
     stride: int = 1,
 ) -> Totals:
@@ -253,7 +249,7 @@ def add(
   microbatches that hold tasks are computed.
 
   Args:
-    program: see `Program`.
+    settings: see `Settings`.
     state: the state before the step.
     totals: from `begin`, or from the previous part.
     tasks: the part; `rows` refer to its own `images`.
@@ -263,16 +259,16 @@ def add(
   Returns:
     The new totals; the diagnostics are still sums, for `summarise`.
   """
-  learner = program.learner.at_step(state.step)
-  program = dataclasses.replace(program, learner=learner)
-  size = program.compute.microbatch_size
+  learner = settings.learner.at_step(state.step)
+  settings = dataclasses.replace(settings, learner=learner)
+  size = settings.compute.microbatch_size
   padding = -tasks.mask.shape[0] % size
   rows = jnp.pad(tasks.rows, ((0, padding), (0, 0), (0, 0)))
   mask = jnp.pad(tasks.mask, (0, padding))
   augmentation = keys.step_key(state.key, keys.AUGMENTATION, state.step)
   layers = keys.step_key(state.key, keys.LAYERS, state.step)
   inner = keys.step_key(state.key, keys.INNER_NOISE, state.step)
-  episode, data = program.release.plan.episode, program.dataset
+  episode, data = settings.release.plan.episode, settings.dataset
 
   def one(
       slot: jax.Array, images: jax.Array, label: Any
@@ -285,7 +281,7 @@ def add(
           own(augmentation), images, episode,
           rotate=data.rotate, targets=data.targets,
       )
-    return _clipped_gradient(program, state, task, own(layers), own(inner))
+    return _clipped_gradient(settings, state, task, own(layers), own(inner))
 
   def add_microbatch(i: jax.Array, totals: Totals) -> Totals:
     start = i * size
@@ -302,7 +298,7 @@ def add(
       # A batch of one is slower than none: batched products use other kernels.
       alone = one(*jax.tree.map(lambda a: a[0], batch))
       clipped, diagnostics = jax.tree.map(lambda a: a[None], alone)
-    return _added(program, totals, clipped, diagnostics, real, slots)
+    return _added(settings, totals, clipped, diagnostics, real, slots)
 
   # Up to the last task: the empty microbatches beyond are not computed.
   filled = jnp.max(jnp.where(mask, jnp.arange(mask.shape[0]) + 1, 0))
@@ -310,14 +306,14 @@ def add(
 
 
 def _clipped_gradient(
-    program: Program,
+    settings: Settings,
     state: state_lib.State,
     task: sampling.EpisodeBatch,
     layer_key: jax.Array,
     inner_key: jax.Array,
 ) -> tuple[clipping.Clipped, Diagnostics]:
   """Return a task's gradient within the clip norm, and its diagnostics."""
-  mechanism, learner = program.release.mechanism, program.learner
+  mechanism, learner = settings.release.mechanism, settings.learner
   if mechanism.noisy_inner_steps:
     # `checks.check` has excluded random layers.
     loss, clipped = sample_level.query_sum(
@@ -329,7 +325,7 @@ def _clipped_gradient(
       gradient = _as_one(gradient)
     clipped = clipping.clip(gradient, state.clip, mechanism.clip_by)
   clipped = clipped._replace(gradient=_as_one(clipped.gradient))
-  if not program.compute.diagnostics:
+  if not settings.compute.diagnostics:
     return clipped, {}
   # Of the task, or of its query examples if these are the clip units.
   return clipped, {
@@ -373,7 +369,7 @@ def _as_one(tree: Params) -> jax.Array:
 
 
 def _added(
-    program: Program,
+    settings: Settings,
     totals: Totals,
     clipped: clipping.Clipped,
     diagnostics: Diagnostics,
@@ -393,9 +389,9 @@ def _added(
       total(clipped.gradient),
   )
   norms = totals.norms
-  if program.release.mechanism.clipping == "private_quantile":
+  if settings.release.mechanism.clipping == "private_quantile":
     norms = norms + quantile.count_within(clipped, real)
-  elif program.release.mechanism.clipping == "percentile_window":
+  elif settings.release.mechanism.clipping == "percentile_window":
     found = jnp.where(clipped.finite[:, None], clipped.norms, -1.0)
     norms = norms.at[slots].set(found, mode="drop")
   return Totals(
@@ -426,7 +422,7 @@ def summarise(diagnostics: Diagnostics, mask: jax.Array) -> Diagnostics:
 
 
 def finish(
-    program: Program,
+    settings: Settings,
     state: state_lib.State,
     multiplier: jax.Array,
     totals: Totals,
@@ -435,21 +431,21 @@ def finish(
   """Add noise to the sum of all tasks, once, and update what adapts.
 
   Args:
-    program: see `Program`.
+    settings: see `Settings`.
     state: the state before the step.
-    multiplier: `Program.noise_multiplier`, an argument of the compiled program.
+    multiplier: `Settings.noise_multiplier`, an argument of the program.
     totals: the totals of all tasks.
     mask: bool[slots], from `draw`.
   """
   metrics = summarise(totals.diagnostics, mask)
-  mechanism, bounds = program.release.mechanism, state.clip
+  mechanism, bounds = settings.release.mechanism, state.clip
   floats = jax.tree.map(lambda p: p.astype(jnp.float32), state.params)
   # Without noise too: one program, compiled once, serves both.
   noised = noise.add_noise(
       keys.step_key(state.key, keys.NOISE, state.step),
       flatten_util.ravel_pytree(floats)[1](totals.sum),
       quantile.stddev(multiplier, bounds),
-      terms=program.compute.noise_terms,
+      terms=settings.compute.noise_terms,
   )
   clip_norm = jnp.sqrt(jnp.sum(jnp.square(bounds)))
   if mechanism.clipping == "private_quantile":
@@ -459,19 +455,19 @@ def finish(
         bounds,
         totals.norms,
         keys.step_key(state.key, keys.COUNT, state.step),
-        program.release.drawn_per_step,
-        terms=program.compute.noise_terms,
+        settings.release.drawn_per_step,
+        terms=settings.compute.noise_terms,
     )
   elif mechanism.clipping == "percentile_window":
     metrics["private/norms"] = jnp.where(mask[:, None], totals.norms, -1.0)
-    if program.compute.diagnostics:
+    if settings.compute.diagnostics:
       metrics["private/clip_norm"] = clip_norm
   mean = jax.tree.map(
-      lambda g, p: (g / expected_clip_units(program.release)).astype(p.dtype),
+      lambda g, p: (g / expected_clip_units(settings.release)).astype(p.dtype),
       noised,
       state.params,
   )
-  updates, opt_state = program.optimizer.update(
+  updates, opt_state = settings.optimizer.update(
       mean, state.opt_state, state.params
   )
   step = state.step + 1
@@ -481,7 +477,7 @@ def finish(
 
 
 def take(
-    program: Program,
+    settings: Settings,
     state: state_lib.State,
     multiplier: jax.Array,
     images: jax.Array,
@@ -492,26 +488,27 @@ def take(
   """Take one whole step on data that are on the devices.
 
   Args:
-    program: see `Program`.
+    settings: see `Settings`.
     state: the state before the step.
     multiplier: see `finish`.
     images: images of the data set.
     labels: int32[images] without an episode, else None.
     mesh: the devices; None for one.
   """
-  rows, mask = draw(program, state.key, state.step)
-  totals = sum_tasks(program, mesh, state, Tasks(images, rows, mask, labels))
-  return finish(program, state, multiplier, totals, mask)
+  rows, mask = draw(settings, state.key, state.step)
+  tasks = StepTasks(images, rows, mask, labels)
+  totals = sum_tasks(settings, mesh, state, tasks)
+  return finish(settings, state, multiplier, totals, mask)
 
 
 # The devices ------------------------------------------------------------------
 
 
 def sum_tasks(
-    program: Program,
+    settings: Settings,
     mesh: jax.sharding.Mesh | None,
     state: state_lib.State,
-    tasks: Tasks,
+    tasks: StepTasks,
 ) -> Totals:
   """Return the totals of all tasks, computed by all devices of a mesh.
 
@@ -519,7 +516,7 @@ def sum_tasks(
   the numbers of tasks of two devices differ by at most one.
   """
   if mesh is None:
-    return add(program, state, begin(program, state, tasks.mask.size), tasks)
+    return add(settings, state, begin(settings, state, tasks.mask.size), tasks)
   devices = mesh.shape[sharding.AXIS]
 
   def share(array: jax.Array) -> jax.Array:
@@ -529,11 +526,11 @@ def sum_tasks(
     device = lax.axis_index(sharding.AXIS)
     return lax.dynamic_index_in_dim(shares, device, axis=1, keepdims=False)
 
-  def sum_of_device(state: state_lib.State, tasks: Tasks) -> Totals:
-    totals = varying(begin(program, state, tasks.mask.size))
+  def sum_of_device(state: state_lib.State, tasks: StepTasks) -> Totals:
+    totals = varying(begin(settings, state, tasks.mask.size))
     own = tasks._replace(rows=share(tasks.rows), mask=share(tasks.mask))
     device = lax.axis_index(sharding.AXIS)
-    totals = add(program, varying(state), totals, own, device, devices)
+    totals = add(settings, varying(state), totals, own, device, devices)
     return summed(totals)
 
   whole = sharding.REPLICATED

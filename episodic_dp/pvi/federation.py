@@ -266,12 +266,12 @@ class Group(NamedTuple):
 
   Attributes:
     members: numbers of the clients.
-    program: program of a local step.
+    settings: settings of a local step.
     data: images float32[members, n, 1, 1, features], labels int32[members, n].
   """
 
   members: tuple[int, ...]
-  program: step_lib.Program
+  settings: step_lib.Settings
   data: tuple[jax.Array, jax.Array]
 
 
@@ -314,8 +314,8 @@ class Federation:
       # The release's mechanism has a fixed clip norm, which has no state.
       return private.init(
           jax.random.key(0, impl=jax.random.key_impl(key)),
-          self._spec.learner, group.program.optimizer,
-          group.program.release.mechanism,
+          self._spec.learner, group.settings.optimizer,
+          group.settings.release.mechanism,
           params=self._spec.learner.init(key),
       )._replace(key=jax.random.fold_in(base, number))
 
@@ -375,9 +375,9 @@ class Federation:
       state, images, labels = client
 
       def step(state: private.State, _: None) -> tuple[private.State, None]:
-        program = group.program
+        settings = group.settings
         taken = step_lib.take(
-            program, state, program.noise_multiplier, images, labels
+            settings, state, settings.noise_multiplier, images, labels
         )
         return taken[0], None
 
@@ -525,7 +525,7 @@ def _group(
   servers.check_release(release)
   checks.check(spec.learner, clients[0], release)
   (slots,) = sampler_error.capacities(release.hierarchy, release.plan)
-  program = step_lib.Program(
+  settings = step_lib.Settings(
       spec.learner,
       likelihoods.with_divergence(spec.optimizer, len(clients[0].images)),
       clients[0],
@@ -535,4 +535,4 @@ def _group(
   )
   images = jnp.stack([client.images for client in clients])
   labels = jnp.stack([np.asarray(client.labels) for client in clients])
-  return Group(tuple(numbers), program, (images, labels))
+  return Group(tuple(numbers), settings, (images, labels))

@@ -49,7 +49,7 @@ _NEIGHBOURS = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Result:
+class Learned:
   """The outcome of `run`.
 
   Attributes:
@@ -88,7 +88,7 @@ def run(
     *,
     federation: federation_lib.Federation | None = None,
     **options: Any,
-) -> Result:
+) -> Learned:
   """Learn a posterior from all clients, from the last checkpoint if any.
 
   Partitioned variational inference: Algorithm 2 of Sharma, "Differential
@@ -107,7 +107,7 @@ def run(
       `training.run`.
 
   Returns:
-    `Result`: the posterior (float arrays), the rounds done, and each client's
+    `Learned`: the posterior (float arrays), the rounds done, and each client's
     guarantee.
 
   Raises:
@@ -311,11 +311,11 @@ class Inference:
 
   def result(
       self, state: Held, done: int, stopped: str, seconds: float
-  ) -> Result:
+  ) -> Learned:
     """See `training.Program`."""
     if stopped == "done" and done < self.spec.rounds:
       stopped = "budget"
-    return Result(
+    return Learned(
         posterior=state.posterior,
         rounds=done,
         stopped=stopped,
@@ -368,7 +368,7 @@ def score(
   return float(right.mean()), float(chosen.mean())
 
 
-def summary(spec: federation_lib.Spec, result: Result) -> str:
+def summary(spec: federation_lib.Spec, result: Learned) -> str:
   """Describe the run and its cost, with a line for each size of client."""
   heads = {
       "done": "done",

@@ -196,7 +196,7 @@ class MetaTraining:
   def parts(self, state: private.State) -> dict[str, str]:
     """See `loop.Program`; the lowered program computes one task at a time."""
     spec, like = self.spec, jax.ShapeDtypeStruct
-    program = step_lib.Program(
+    settings = step_lib.Settings(
         spec.learner,
         spec.optimizer,
         spec.train,
@@ -225,10 +225,10 @@ class MetaTraining:
         ]),
         "start": resume.digest(self.saved(state)),
         "program": resume.program_digest(
-            functools.partial(step_lib.take, program),
+            functools.partial(step_lib.take, settings),
             # Of a window, only its bounds are an input of the step.
             state._replace(clip=getattr(state.clip, "bounds", state.clip)),
-            program.noise_multiplier,
+            settings.noise_multiplier,
             like(images.shape, images.dtype),
             labels,
         ),

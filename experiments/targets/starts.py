@@ -181,7 +181,7 @@ def _fine_tune(
   shape = splits.test.image_shape
   tuned = naming.make_fine_tuning(
       builder.build(config.model, config.way, shape),
-      options.FineTuning(body=True),
+      options.FineTuningOptions(body=True),
       fresh_head=False,
   )
   params = {_RANDOM: tuned.init(jax.random.key(config.seed))}

@@ -102,7 +102,7 @@ def test_sections_hold_the_values_of_the_config():
   config = glyphs.glyphs(width=3, inner_steps=2, steps=7)
   assert (config.steps, config.delta, config.seed) == (7, 1e-5, 0)
   assert config.model == options.Network(width=3)
-  assert config.learner == options.Learner(inner_steps=2)
+  assert config.learner == options.LearnerOptions(inner_steps=2)
   assert config.data.name == "glyphs" and config.data.options["size"] == 28
   assert config.release.hierarchy.sizes == (8000, 8, 5)
   assert (config.level, config.way, config.steps) == (

@@ -73,7 +73,7 @@ def summed(name, model=MODEL, rotate=False):
 
   @jax.jit
   def run(images, mask):
-    tasks = step_lib.Tasks(images.reshape(-1, 2, 2, 1), rows, mask)
+    tasks = step_lib.StepTasks(images.reshape(-1, 2, 2, 1), rows, mask)
     return task_sums.sum_tasks(
         learner, MECHANISM, params, tasks, jax.random.key(1), episode=EPISODE
     )[0]

@@ -191,10 +191,10 @@ def one_step_sum(mesh, clip_norm=1.0):
   images = rng.integers(0, 256, (16 * WAY * 2, SIDE, SIDE, 1), np.uint8)
   rows = np.arange(16 * WAY * 2, dtype=np.int32).reshape(16, WAY, 2)
 
-  program = task_sums.program_of(learner, clipping, **options)
+  program = task_sums.settings_of(learner, clipping, **options)
 
   def tasks(rows):
-    return step_lib.Tasks(images, jnp.asarray(rows), jnp.arange(16) < 8)
+    return step_lib.StepTasks(images, jnp.asarray(rows), jnp.arange(16) < 8)
 
   @jax.jit
   def total(params, tasks):

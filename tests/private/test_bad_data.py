@@ -144,7 +144,7 @@ def summed(kind, by, unit="task", mesh=None):
   rows = jnp.arange(2 * SLOTS, dtype=jnp.int32)
   rows = rows.reshape(-1, 1, 2) if unit == "task" else rows[:SLOTS, None, None]
 
-  program = task_sums.program_of(
+  program = task_sums.settings_of(
       LEARNER, mechanism, EPISODE if unit == "task" else None,
       microbatch_size=CHUNK, diagnostics=True,
   )
@@ -154,7 +154,7 @@ def summed(kind, by, unit="task", mesh=None):
     if unit == "task":  # A record is a support and a query image.
       images = jnp.repeat(images, 2, 0)
     labels = None if unit == "task" else jnp.zeros(SLOTS, jnp.int32)
-    tasks = step_lib.Tasks(images, rows, mask, labels)
+    tasks = step_lib.StepTasks(images, rows, mask, labels)
     clip = bounds if adapts else None
     state = task_sums.state_of(LEARNER.init(), mechanism, KEY, clip)
     return step_lib.sum_tasks(program, mesh, state, tasks)
@@ -364,7 +364,7 @@ def test_sums_chosen_to_round_the_wrong_way(chunk, monkeypatch):
     total = jax.jit(
         lambda mask: task_sums.sum_tasks(
             Pixel(), mechanism, jnp.zeros(1),
-            step_lib.Tasks(images, rows, mask, labels),
+            step_lib.StepTasks(images, rows, mask, labels),
             KEY, episode=None, microbatch_size=chunk,
         )[0]
     )
@@ -554,7 +554,7 @@ def test_constant_images_give_finite_gradients(norm):
   total, facts = jax.jit(
       lambda images, rows: task_sums.sum_tasks(
           learner, mechanism, params,
-          step_lib.Tasks(images, rows, jnp.ones(4, bool)), KEY,
+          step_lib.StepTasks(images, rows, jnp.ones(4, bool)), KEY,
           episode=episode, microbatch_size=2, diagnostics=True,
       )
   )(images, rows)

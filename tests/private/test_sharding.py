@@ -15,6 +15,7 @@ import pytest
 
 from episodic_dp import plan
 from episodic_dp import training
+from episodic_dp.private import feed
 
 _SCRIPT = pathlib.Path(__file__).with_name("on_many_devices.py")
 
@@ -100,12 +101,15 @@ def test_steps_of_one_chunk_give_the_same_bits(quick_run, tmp_path):
   same_bits(found, expected)
 
 
-def test_a_mesh_of_one_device_gives_the_bits_of_resident_data(quick_run):
+def test_a_mesh_of_one_device_gives_the_bits_of_resident_data(
+    quick_run, monkeypatch
+):
   """Give every task a separate block; where one step follows another."""
   run = quick_run(stage=plan.Poisson(0.6))
   compute = {"microbatch_size": 1, "mesh": training.make_mesh(1)}
   _, expected = go(run.step(ADAM, **compute), run.init(ADAM), 3)
-  step = on_host(run).step(ADAM, **compute, block_bytes=1)
+  monkeypatch.setattr(feed, "BLOCK_BYTES", 1)
+  step = on_host(run).step(ADAM, **compute)
   state, found = go(step, run.init(ADAM), 1)
   key = jax.random.wrap_key_data(np.asarray(jax.random.key_data(state.key)))
   state = jax.tree.map(np.asarray, state._replace(key=()))._replace(key=key)

@@ -251,7 +251,7 @@ def test_loop_and_chunks_of_every_size_agree(chunk):
   params = learner.init(jax.random.key(0))
   images = np.random.default_rng(0).integers(0, 256, (40, 16, 16, 1), np.uint8)
   rows = np.random.default_rng(1).integers(0, 40, (TASKS + 2, 3, 2))
-  tasks = step_lib.Tasks(
+  tasks = step_lib.StepTasks(
       jnp.asarray(images),
       jnp.asarray(rows, jnp.int32),
       jnp.arange(TASKS + 2) < TASKS,

@@ -13,11 +13,13 @@ from episodic_dp import private
 from episodic_dp import training
 from episodic_dp.cli import devices
 from episodic_dp.cli import exit_status
+from episodic_dp.private import feed
 from episodic_dp.training import processes
 
 
 def main():
   workdir, *rest = sys.argv[1:]
+  feed.BLOCK_BYTES = 1  # A block for every task.
   steps, *numbers = (int(word) for word in rest if word.isdigit())
   with devices.leaving():
     if numbers:
@@ -29,7 +31,7 @@ def main():
     spec = dataclasses.replace(
         spec,
         train=dataclasses.replace(spec.train, resident="host" not in rest),
-        compute=private.Compute(block_bytes=1, microbatch_size=1),
+        compute=private.Compute(microbatch_size=1),
     )
     result = training.train(spec, workdir, resume="auto")
   if processes.first():

@@ -70,6 +70,6 @@ def cifar_fs_superclasses(
       ),
       data=Data(name="cifar_fs", options=dict(superclasses=True, seed=0)),
       model=options.Network(width=width),
-      learner=options.Learner(inner_steps=inner_steps),
+      learner=options.LearnerOptions(inner_steps=inner_steps),
       evaluation=options.Evaluation(shot=shot),
   )

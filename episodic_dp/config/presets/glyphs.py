@@ -59,7 +59,7 @@ def glyphs(
       )),
       checkpoint_every=10,
       model=options.Network(width=width),
-      learner=options.Learner(inner_steps=inner_steps),
+      learner=options.LearnerOptions(inner_steps=inner_steps),
       optimizer=options.Optimizer(rate=0.03, final_rate=0.003),
       evaluation=options.Evaluation(query=4, every=10),
   )

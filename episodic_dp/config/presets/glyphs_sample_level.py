@@ -79,7 +79,7 @@ def glyphs_sample_level(
       )),
       checkpoint_every=10,
       model=options.Network(width=width, norm="group"),
-      learner=options.Learner(
+      learner=options.LearnerOptions(
           order="first", inner_steps=inner_steps, inner_rate=0.4
       ),
       optimizer=options.Optimizer(rate=0.01, final_rate=0.002),

@@ -78,7 +78,7 @@ def mnist_writers(
       ),
       checkpoint_every=10,
       model=options.Network(width=width),
-      learner=options.Learner(name=learner, rotate_support=True),
+      learner=options.LearnerOptions(name=learner, rotate_support=True),
       optimizer=options.Optimizer(rate=0.03, final_rate=0.003),
       evaluation=options.Evaluation(shot=shot, every=10),
   )

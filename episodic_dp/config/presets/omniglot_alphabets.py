@@ -64,6 +64,6 @@ def omniglot_alphabets(
       ),
       data=Data(name="omniglot", options=dict(split="alphabets", seed=0)),
       model=options.Network(width=width),
-      learner=options.Learner(inner_steps=inner_steps),
+      learner=options.LearnerOptions(inner_steps=inner_steps),
       evaluation=options.Evaluation(shot=shot),
   )

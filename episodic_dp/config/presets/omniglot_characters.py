@@ -72,7 +72,7 @@ def omniglot_characters(
       checkpoint_every=10,
       # At the sample level no layer may mix the drawings of a task.
       model=options.Network(width=width, norm="group"),
-      learner=options.Learner(order="first", inner_steps=inner_steps),
+      learner=options.LearnerOptions(order="first", inner_steps=inner_steps),
       optimizer=options.Optimizer(rate=0.01, final_rate=0.002),
       evaluation=options.Evaluation(shot=shot, query=2, every=10),
   )

@@ -111,7 +111,7 @@ def own_data(
     )
   if not start:
     start = "auto" if by_person and not (width or network) else "none"
-  learner = options.Learner(
+  learner = options.LearnerOptions(
       name="protonet" if by_person else "maml",
       rotate_support=by_person,
       inner_steps=inner_steps,

@@ -67,7 +67,7 @@ def sinusoid(
       )),
       model=options.Network(name="mlp", widths=(width, width), outputs=1),
       checkpoint_every=often,
-      learner=options.Learner(inner_steps=inner_steps, inner_rate=0.01),
+      learner=options.LearnerOptions(inner_steps=inner_steps, inner_rate=0.01),
       evaluation=options.Evaluation(
           shot=10, query=10, validation_tasks=200, every=often
       ),

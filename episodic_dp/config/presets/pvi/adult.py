@@ -20,7 +20,7 @@ inhomogeneous_2), epsilon (1.0), rounds (300), clients (10).
 from episodic_dp import plain
 from episodic_dp.config.pvi import Config
 from episodic_dp.config.pvi import Split
-from episodic_dp.config.pvi import Table
+from episodic_dp.config.pvi import TableOptions
 from episodic_dp.config.pvi import Visit
 
 
@@ -34,7 +34,7 @@ def adult(
 ) -> Config:
   """Return the run; the module describes it and its arguments."""
   return Config(
-      table=Table(name="adult", split=split, clients=clients),
+      table=TableOptions(name="adult", split=split, clients=clients),
       visit=Visit() if private else Visit.without_privacy(),
       rounds=rounds,
       target_epsilon=epsilon if private else None,

@@ -14,7 +14,7 @@ the noise multiplier), clip_norm (2.0).
 
 from episodic_dp import plain
 from episodic_dp.config.pvi import Config
-from episodic_dp.config.pvi import Table
+from episodic_dp.config.pvi import TableOptions
 from episodic_dp.config.pvi import Visit
 
 
@@ -31,7 +31,7 @@ def own_table(
   if private:
     visit = Visit(clip_norm=clip_norm, noise_multiplier=noise)
   return Config(
-      table=Table(name="own_table"),
+      table=TableOptions(name="own_table"),
       visit=visit,
       rounds=rounds,
       target_epsilon=epsilon if private else None,
