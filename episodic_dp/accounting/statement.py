@@ -10,7 +10,7 @@ No key and no seed is ever part of a statement. A fixed seed is only mentioned,
 since it voids the guarantee for those who know it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 import dataclasses
 import json
 import math
@@ -43,95 +43,114 @@ _REMEDY = "write the statement again with the run or with episodic-dp account"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Statement:
-  """The fields of a statement."""
+class Statement:
+  """The privacy statement of a run: the terms, the run and its guarantees.
 
-  schema: int
-  library: str
+  Attributes:
+    schema: version of the format.
+    library: version that computed the guarantees.
+    delta: in (0, 1).
+    neighbours: the relation.
+    accountant: composes the steps.
+    fixed_seed: whether the configuration fixes the seed of sampling and noise;
+      every level's caveat says so.
+    steps: number of steps of all entries.
+    planned_steps: the steps of the whole run, if the ledger may hold fewer.
+    lineage: a random number for each process that took steps, in order.
+    start: digest of the initial weights if they are not random ("" if it is
+      unknown); every level's caveat says so.
+    entries: those of `Ledger.as_dict`.
+    guarantees: level -> `Guarantee.as_dict()`.
+    no_guarantee: level -> the reason.
+    attacks: level -> `Guarantee.attack().as_dict()`; None without.
+  """
+
+  schema: int = SCHEMA
+  library: str = ""
   delta: plain.Fraction
-  neighbours: report.Relation
-  accountant: str
-  fixed_seed: bool
-  steps: plain.Count
-  planned_steps: plain.Count | None
-  lineage: tuple[str, ...]
-  entries: Any
-  guarantees: Mapping[str, Mapping[str, Any]]
-  no_guarantee: Mapping[str, str]
-  start: str | None
-  attacks: Mapping[str, Any] | None
+  neighbours: report.Relation = "add-or-remove"
+  accountant: str = "pld"
+  fixed_seed: bool = False
+  steps: plain.Count = 1
+  planned_steps: plain.Count | None = None
+  lineage: tuple[str, ...] = ()
+  start: str | None = None
+  entries: Any = ()
+  guarantees: Mapping[str, Mapping[str, Any]] = dataclasses.field(
+      default_factory=dict
+  )
+  no_guarantee: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  attacks: Mapping[str, Any] | None = None
+
+  @classmethod
+  def from_dict(cls, data: Mapping[str, Any]) -> "Statement":
+    """Read plain data strictly; PlanError names the wrong field."""
+    return plain.from_plain(cls, {"attacks": None, **data}, name="statement")
+
+  def as_dict(self) -> dict[str, Any]:
+    """Return plain data for JSON, without `attacks` if there are none."""
+    found: dict[str, Any] = plain.to_plain(self)
+    if self.attacks is None:
+      del found["attacks"]
+    return found
+
+  def computed(
+      self, ledger: ledger_lib.Ledger, *, attacks: bool
+  ) -> "Statement":
+    """Return the statement of a ledger under the same terms.
+
+    Raises:
+      PlanError: a term is out of range, or the ledger is empty.
+    """
+    _validate.one_of("accountant", self.accountant, ACCOUNTANTS)
+    _validate.fraction("delta", self.delta)
+    if not ledger.entries:
+      raise plan_lib.PlanError("the ledger has no steps: add some first")
+
+    def guarantee_of(level: str) -> report.Guarantee:
+      if any(level not in e.release.levels for e in ledger.entries):
+        raise plan_lib.UnsoundPlanError(
+            f"'{level}' is not a level of every entry's hierarchy"
+        )
+      return ledger.guarantee(
+          level, delta=self.delta, accountant=self.accountant,
+          neighbours=self.neighbours,
+      ).of_run(seeded=self.fixed_seed, started=self.start is not None)
+
+    found, refused = by_level(guarantee_of, ledger.levels)
+    attacked = None
+    if attacks:
+      attacked = {level: g.attack().as_dict() for level, g in found.items()}
+    return dataclasses.replace(
+        self,
+        library=f"episodic_dp {_version.__version__}",
+        steps=ledger.steps,
+        entries=ledger.as_dict()["entries"],
+        guarantees={level: g.as_dict() for level, g in found.items()},
+        no_guarantee={level: str(e) for level, e in refused.items()},
+        attacks=attacked,
+    )
 
 
 def run_statement(
-    ledger: ledger_lib.Ledger,
-    *,
-    delta: float,
-    accountant: str = "pld",
-    neighbours: report.Relation = "add-or-remove",
-    fixed_seed: bool = False,
-    planned_steps: int | None = None,
-    lineage: Sequence[str] = (),
-    start: str | None = None,
-    attacks: bool = False,
+    ledger: ledger_lib.Ledger, *, attacks: bool = False, **terms: Any
 ) -> dict[str, Any]:
   """Return the statement of a ledger as plain data for JSON.
 
   Args:
     ledger: the steps of the run.
-    delta: in (0, 1).
-    accountant: composes the steps.
-    neighbours: the relation.
-    fixed_seed: whether the configuration fixes the seed of sampling and noise;
-      every level's caveat says so.
-    planned_steps: the steps of the whole run, if the ledger may hold fewer.
-    lineage: a random number for each process that took steps, in order.
-    start: digest of the initial weights if they are not random ("" if it is
-      unknown); every level's caveat says so.
-    attacks: whether to add `attacks`, level -> `Guarantee.attack().as_dict()`.
+    attacks: whether to add `attacks`.
+    **terms: `delta`, and perhaps `accountant`, `neighbours`, `fixed_seed`,
+      `planned_steps`, `lineage` and `start`: fields of `Statement`.
 
   Returns:
-    `guarantees`, level -> `Guarantee.as_dict()`, and `no_guarantee`, level ->
-    the reason, for the levels of the first entry's hierarchy; and the fields
-    from which they were computed.
+    The fields of `Statement`, with guarantees for the levels of the first
+    entry's hierarchy.
 
   Raises:
     PlanError: a value is out of range, or the ledger is empty.
   """
-  _validate.one_of("accountant", accountant, ACCOUNTANTS)
-  _validate.fraction("delta", delta)
-  if not ledger.entries:
-    raise plan_lib.PlanError("the ledger has no steps: add some first")
-
-  def guarantee_of(level: str) -> report.Guarantee:
-    if any(level not in e.release.levels for e in ledger.entries):
-      raise plan_lib.UnsoundPlanError(
-          f"'{level}' is not a level of every entry's hierarchy"
-      )
-    return ledger.guarantee(
-        level, delta=delta, accountant=accountant, neighbours=neighbours
-    ).of_run(seeded=fixed_seed, started=start is not None)
-
-  found, refused = by_level(guarantee_of, ledger.levels)
-  result = {
-      "schema": SCHEMA,
-      "library": f"episodic_dp {_version.__version__}",
-      "delta": float(delta),
-      "neighbours": neighbours,
-      "accountant": accountant,
-      "fixed_seed": fixed_seed,
-      "steps": ledger.steps,
-      "planned_steps": planned_steps,
-      "lineage": list(lineage),
-      "start": start,
-      **ledger.as_dict(),
-      "guarantees": {level: g.as_dict() for level, g in found.items()},
-      "no_guarantee": {level: str(e) for level, e in refused.items()},
-  }
-  if attacks:
-    result["attacks"] = {
-        level: g.attack().as_dict() for level, g in found.items()
-    }
-  return result
+  return Statement(**terms).computed(ledger, attacks=attacks).as_dict()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -254,26 +273,15 @@ def verify(data: Any) -> Verification:
         f" reads {SCHEMA}: verify it with the version that wrote it"
         f" ({shown(data.get('library'))})"
     )
-  said = plain.from_plain(
-      _Statement, {"attacks": None, **data}, name="statement"
-  )
+  said = Statement.from_dict(data)
   if plain.is_list(said.entries) and len(said.entries) > _MOST_ENTRIES:
     raise plan_lib.PlanError(
         f"the statement has {len(said.entries)} entries, more than the"
         f" {_MOST_ENTRIES} that are verified: {_REMEDY}"
     )
-  fresh = run_statement(
-      ledger_lib.Ledger.from_dict(data),
-      delta=said.delta,
-      accountant=said.accountant,
-      neighbours=said.neighbours,
-      fixed_seed=said.fixed_seed,
-      planned_steps=said.planned_steps,
-      lineage=said.lineage,
-      start=said.start,
-      attacks=said.attacks is not None,
-  )
-  fresh = loads(json.dumps(fresh, allow_nan=False).encode())
+  fresh = said.computed(
+      ledger_lib.Ledger.from_dict(data), attacks=said.attacks is not None
+  ).as_dict()
   return Verification(
       stated=data, recomputed=fresh,
       differences=tuple(

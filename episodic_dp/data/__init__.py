@@ -2,7 +2,7 @@
 
 `load(name)` returns disjoint training, validation and test data. The modules of
 the data sets are imported on first use, so that importing this package is fast.
-Each has a dataclass `Options` and a function `load`.
+Each has a dataclass of its options (`_KINDS`) and a function `load`.
 """
 
 import importlib
@@ -20,16 +20,22 @@ from episodic_dp.data.originals import Where
 
 __all__ = ["NAMES", "ArrayDataset", "Dataset", "Splits", "as_examples", "load"]
 
-NAMES = (
-    "cifar_fs", "glyphs", "mini_imagenet", "mnist_writers", "omniglot",
-    "own_data", "sinusoid",
-)
+_KINDS = {
+    "cifar_fs": "CifarFS",
+    "glyphs": "Glyphs",
+    "mini_imagenet": "MiniImageNet",
+    "mnist_writers": "MnistWriters",
+    "omniglot": "Omniglot",
+    "own_data": "OwnData",
+    "sinusoid": "Sinusoids",
+}
+NAMES = tuple(_KINDS)
 """The data sets that `load` knows."""
 GENERATED = ("glyphs", "sinusoid")  # Without files.
 
 
 def read_options(name: str, chosen: Any) -> Any:
-  """Return the `Options` of a data set.
+  """Return the options of a data set, such as `omniglot.Omniglot`.
 
   Args:
     name: one of `NAMES`.
@@ -38,7 +44,10 @@ def read_options(name: str, chosen: Any) -> Any:
   Raises:
     PlanError: an unknown name or option, or a value of another type.
   """
-  return _read(_module(name), chosen)
+  kind = getattr(_module(name), _KINDS[name])
+  return plain.from_plain(
+      kind, chosen, name="config.data.options", partial=True
+  )
 
 
 def check_data_dir(name: str, data_dir: str | os.PathLike[str] | None) -> None:
@@ -83,7 +92,7 @@ def load(
       TFDS_DATA_DIR, or else ~/tensorflow_datasets.
     download: whether to fetch original files that data_dir does not have.
     surveyed: result of `own_data.load.survey` for own data, if there is one.
-    **chosen: fields of the data set's `Options`, such as `omniglot.Options`.
+    **chosen: fields of the data set's options, such as `omniglot.Omniglot`.
 
   Returns:
     The three splits, with images uint8[rows, H, W, C] or float32 data.
@@ -102,19 +111,13 @@ def load(
     ('participant', 'point')
   """
   check_data_dir(name, data_dir)
-  module = _module(name)
   where = Where(data_dir=data_dir, cache_dir=cache_dir, download=download)
-  options, more = _read(module, chosen), {}
+  more = {}
   if surveyed is not None:
     more["surveyed"] = surveyed
-  splits: Splits = module.load(options, where, **more)
+  options = read_options(name, chosen)
+  splits: Splits = _module(name).load(options, where, **more)
   return splits
-
-
-def _read(module: Any, chosen: Any) -> Any:
-  return plain.from_plain(
-      module.Options, chosen, name="config.data.options", partial=True
-  )
 
 
 def _module(name: str) -> Any:

@@ -75,7 +75,7 @@ Images = Iterator[tuple[int, np.ndarray]]  # A label and an image.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options(pools.Options):
+class CifarFS(pools.Pool):
   """Options of CIFAR-FS (DP-MAML has 400 000 participants).
 
   Attributes:
@@ -96,7 +96,7 @@ class Options(pools.Options):
       )
 
 
-class Class(NamedTuple):
+class CifarClass(NamedTuple):
   """A class of CIFAR-100: its superclass, and its part of CIFAR-FS."""
 
   name: str
@@ -104,9 +104,9 @@ class Class(NamedTuple):
   part: str
 
 
-def classes() -> tuple[Class, ...]:
+def classes() -> tuple[CifarClass, ...]:
   """Return the 100 classes in the order of CIFAR-100's labels."""
-  return tuple(Class(*columns) for columns in pools.read_table(_TABLE))
+  return tuple(CifarClass(*columns) for columns in pools.read_table(_TABLE))
 
 
 def superclass_sizes(part: str) -> dict[str, int]:
@@ -115,7 +115,7 @@ def superclass_sizes(part: str) -> dict[str, int]:
   return {name: owners.count(name) for name in owners}
 
 
-def load(options: Options, where: originals.Where) -> dataset.Splits:
+def load(options: CifarFS, where: originals.Where) -> dataset.Splits:
   """Return the three splits, each an array of uint8[rows, 32, 32, 3].
 
   Raises:

@@ -13,24 +13,18 @@ test split does not change with the size of the training split.
 """
 
 from concurrent import futures
-import dataclasses
 import functools
 import os
-from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from episodic_dp import _validate
 from episodic_dp import backends
-from episodic_dp import plain
-from episodic_dp import plan
 from episodic_dp.data import dataset
 from episodic_dp.data import originals
 from episodic_dp.data import pools
-
-LEVELS = ("participant", "glyph", "drawing")
+from episodic_dp.data.pools import Glyphs
 
 _STROKES = 3  # At most; a glyph uses 1, 2 or 3 of them.
 _POINTS = 24  # Samples along each stroke.
@@ -40,23 +34,7 @@ _HAND_NUMBERS = 5
 _DRAWING_NUMBERS = 8 * _STROKES + 7  # Tremor of each point; place and pen.
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Options(pools.Generated):
-  """Options of the glyphs.
-
-  Attributes:
-    glyphs: number of glyphs in the script of each writer.
-    drawings: number of drawings of each glyph.
-    size: height and width of a drawing in pixels, at least 12.
-  """
-
-  participants: plain.Count = 4000
-  glyphs: plain.Count = 8
-  drawings: plain.Count = 5
-  size: Annotated[int, functools.partial(_validate.count, least=12)] = 28
-
-
-def load(options: Options, where: originals.Where) -> dataset.Splits:
+def load(options: Glyphs, where: originals.Where) -> dataset.Splits:
   """Generate the three splits, which share no participant.
 
   Returns:
@@ -71,9 +49,7 @@ def load(options: Options, where: originals.Where) -> dataset.Splits:
     return dataset.ArrayDataset(
         name=f"glyphs/{dataset.PARTS[number]}",
         images=_generate(options, number, count),
-        hierarchy=plan.Hierarchy.regular(
-            (count, glyphs, drawings), levels=LEVELS
-        ),
+        hierarchy=options.hierarchy(count),
         description=(
             f"{count} procedural writers of {glyphs} glyphs, {drawings}"
             f" drawings each, {size} x {size} pixels, public seed"
@@ -84,7 +60,7 @@ def load(options: Options, where: originals.Where) -> dataset.Splits:
   return pools.generate(options, make_part)
 
 
-def _generate(options: Options, part: int, participants: int) -> np.ndarray:
+def _generate(options: Glyphs, part: int, participants: int) -> np.ndarray:
   """Return uint8[participants * glyphs * drawings, size, size, 1]."""
   backends.ask_for_cores()
   glyphs, drawings, size = options.glyphs, options.drawings, options.size

@@ -72,7 +72,7 @@ ORIGINALS = {  # By copy.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options(pools.Options):
+class MiniImageNet(pools.Pool):
   """Options of mini-ImageNet (DP-MAML has 100 000 participants).
 
   Attributes:
@@ -94,7 +94,7 @@ class Options(pools.Options):
     _validate.one_of("config.data.options.size", self.size, divisors)
 
 
-class Class(NamedTuple):
+class ImageNetClass(NamedTuple):
   """A class, its part, and the names of its images without their suffix."""
 
   wnid: str
@@ -102,18 +102,18 @@ class Class(NamedTuple):
   images: tuple[str, ...]
 
 
-def classes() -> tuple[Class, ...]:
+def classes() -> tuple[ImageNetClass, ...]:
   """Return the 100 classes in the order of the published lists."""
   found = []
   for wnid, part, chosen in pools.read_table(_TABLE):
     # The least significant bit represents image 1.
     bits = f"{int(chosen, 16):b}"[::-1]
     names = (f"{wnid}{i:08d}" for i, bit in enumerate(bits, 1) if bit == "1")
-    found.append(Class(wnid, part, tuple(names)))
+    found.append(ImageNetClass(wnid, part, tuple(names)))
   return tuple(found)
 
 
-def load(options: Options, where: originals.Where) -> dataset.Splits:
+def load(options: MiniImageNet, where: originals.Where) -> dataset.Splits:
   """Return the three splits, each an array of uint8[rows, size, size, 3].
 
   Raises:

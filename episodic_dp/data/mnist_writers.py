@@ -78,7 +78,7 @@ _DIGIT, _WRITER = 0, 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
+class MnistWriters:
   """Options of MNIST's writers; training data do not depend on them.
 
   Attributes:
@@ -137,7 +137,7 @@ def divide(*, way: int, per_digit: int) -> dict[str, tuple[Writer, ...]]:
   return {part: tuple(c) for part, c in zip(dataset.PARTS, chosen)}
 
 
-def load(options: Options, where: originals.Where) -> dataset.Splits:
+def load(options: MnistWriters, where: originals.Where) -> dataset.Splits:
   """Return the three splits, each an array of uint8[rows, 28, 28, 1].
 
   The writers of the three are different people (`divide`). The table of all

@@ -65,7 +65,7 @@ _VALIDATION_ALPHABETS = 5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options(pools.Options):
+class Omniglot(pools.Pool):
   """Options of Omniglot (DP-MAML has 400 000 participants).
 
   Attributes:
@@ -102,7 +102,7 @@ def characters() -> tuple[Character, ...]:
   return tuple(Character(*columns) for columns in pools.read_table(_TABLE))
 
 
-def load(options: Options, where: originals.Where) -> dataset.Splits:
+def load(options: Omniglot, where: originals.Where) -> dataset.Splits:
   """Return the three splits, each an array of uint8[rows, 28, 28, 1].
 
   Raises:
@@ -137,7 +137,7 @@ def divide(split: str, seed: int) -> dict[str, np.ndarray]:
   """Return the characters of each part.
 
   Args:
-    split: division, as in `Options`.
+    split: division, as in `Omniglot`.
     seed: public seed of the random choices.
 
   Returns:

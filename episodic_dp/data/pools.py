@@ -6,17 +6,20 @@ participants who each own a few images of a few classes.
 
 from collections.abc import Callable, Mapping
 import dataclasses
+import functools
 import pathlib
+from typing import Annotated, ClassVar
 
 import numpy as np
 
+from episodic_dp import _validate
 from episodic_dp import plain
 from episodic_dp import plan
 from episodic_dp.data import dataset
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
+class Pool:
   """Options of every pool.
 
   Attributes:
@@ -46,10 +49,46 @@ class Generated:
     seed: public seed of the whole set, below 2^32.
   """
 
+  levels: ClassVar[tuple[str, ...]]
+
   participants: plain.Count
   validation_participants: plain.Count = 200
   test_participants: plain.Count = 600
   seed: dataset.Seed = 0
+
+  @property
+  def each(self) -> tuple[int, ...]:
+    """Return the sizes of a participant, level by level."""
+    raise NotImplementedError
+
+  def hierarchy(self, participants: int | None = None) -> plan.Hierarchy:
+    """Return the declared tree of so many participants; None for training."""
+    return plan.Hierarchy.regular(
+        (participants or self.participants, *self.each), levels=self.levels
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Glyphs(Generated):
+  """Options of the glyphs, which `glyphs` generates.
+
+  Attributes:
+    glyphs: number of glyphs in the script of each writer.
+    drawings: number of drawings of each glyph.
+    size: height and width of a drawing in pixels, at least 12.
+  """
+
+  levels = ("participant", "glyph", "drawing")
+
+  participants: plain.Count = 4000
+  glyphs: plain.Count = 8
+  drawings: plain.Count = 5
+  size: Annotated[int, functools.partial(_validate.count, least=12)] = 28
+
+  @property
+  def each(self) -> tuple[int, ...]:
+    """See `Generated`."""
+    return self.glyphs, self.drawings
 
 
 def generate(
@@ -93,7 +132,7 @@ def grouped_tree(
 def make_splits(
     name: str,
     images: Mapping[str, np.ndarray],
-    options: Options,
+    options: Pool,
     *,
     levels: tuple[str, str],
     description: str,
@@ -138,7 +177,7 @@ def _with_participants(
     pool: dataset.ArrayDataset,
     participants: int,
     shape: tuple[int, ...],
-    options: Options,
+    options: Pool,
 ) -> dataset.ArrayDataset:
   """Give a pool of shape [classes, images, ...] to synthetic participants."""
   # Lazy import: only participants need JAX, which takes a second.

@@ -15,30 +15,35 @@ import math
 import numpy as np
 
 from episodic_dp import plain
-from episodic_dp import plan
 from episodic_dp.data import dataset
 from episodic_dp.data import originals
 from episodic_dp.data import pools
 
-LEVELS = ("participant", "point")
 AMPLITUDES = (0.1, 5.0)
 PHASES = (0.0, math.pi)
 RANGE = (-5.0, 5.0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options(pools.Generated):
+class Sinusoids(pools.Generated):
   """Options of the sinusoids.
 
   Attributes:
     points: number of points of each participant.
   """
 
+  levels = ("participant", "point")
+
   participants: plain.Count = 20_000
   points: plain.Count = 20
 
+  @property
+  def each(self) -> tuple[int, ...]:
+    """See `Generated`."""
+    return (self.points,)
 
-def load(options: Options, where: originals.Where) -> dataset.Splits:
+
+def load(options: Sinusoids, where: originals.Where) -> dataset.Splits:
   """Generate the three splits, which share no participant.
 
   Returns:
@@ -56,7 +61,7 @@ def load(options: Options, where: originals.Where) -> dataset.Splits:
     return dataset.ArrayDataset(
         name=f"sinusoid/{part}",
         images=np.stack([x, y], -1).astype(np.float32).reshape(-1, 1, 1, 2),
-        hierarchy=plan.Hierarchy.regular((count, points), levels=LEVELS),
+        hierarchy=options.hierarchy(count),
         targets=1,
         description=(
             f"{count} participants with one sinusoid and {points} points of it"

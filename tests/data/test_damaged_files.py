@@ -180,7 +180,7 @@ def table(root: pathlib.Path) -> pathlib.Path:
 
 
 def read_own(path: pathlib.Path) -> None:
-  found = own_data.survey(path, rows.Options())
+  found = own_data.survey(path, rows.OwnData())
   read = found.listing.reader()
   for classes in found.parts.values():
     read(next(c for c in classes if c.records).records[0])

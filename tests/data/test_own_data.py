@@ -498,18 +498,18 @@ def test_labels_that_decompress_to_more_than_the_images_are_refused(tmp_path):
 
 def test_suffixes_have_any_case_and_a_missing_path_is_said(save, tmp_path):
   path = save().rename(tmp_path / "own.NPZ")
-  assert own_data.survey(path, rows.Options(shares=(2, 1, 1))).listing.shape
+  assert own_data.survey(path, rows.OwnData(shares=(2, 1, 1))).listing.shape
   own_images.tree(tmp_path, {"a": 1, "b": 1, "c": 1})
   table_ = tmp_path / "own.CSV"
   table_.write_text("file,class\n" + "".join(
       f"{c}/000.png,{c}\n" for c in "abc"
   ))
-  assert len(own_data.survey(table_, rows.Options()).listing.classes) == 3
+  assert len(own_data.survey(table_, rows.OwnData()).listing.classes) == 3
   weights = tmp_path / "w.NPZ"
   models.write_weights(weights, {"a": np.ones(2)})
   assert models.read_weights(weights)["a"].size == 2
   with pytest.raises(FileNotFoundError, match="nowhere.npz does not exist"):
-    own_data.survey(tmp_path / "nowhere.npz", rows.Options())
+    own_data.survey(tmp_path / "nowhere.npz", rows.OwnData())
   with pytest.raises(FileNotFoundError, match="nowhere.npz does not exist"):
     models.read_weights(tmp_path / "nowhere.npz")
 

@@ -22,8 +22,8 @@ of the participants that a step samples), width (8), inner_steps (1), steps
 
 from episodic_dp import options
 from episodic_dp import plain
-from episodic_dp import plan
 from episodic_dp.config import defaults
+from episodic_dp.data import pools
 from episodic_dp.run import Data
 from episodic_dp.run import Run
 
@@ -39,24 +39,19 @@ def glyphs(
     size: plain.Count = 28,
 ) -> Run:
   """Return the run; the module describes it and its arguments."""
+  source = pools.Glyphs(participants=participants, size=size)
   return Run(
       steps=steps,
       delta=1e-5,
       plan=defaults.people(rate, way=5, shot=1, query=2),
-      hierarchy=plan.Hierarchy.regular(
-          (participants, 8, 5), levels=("participant", "glyph", "drawing")
-      ),
+      hierarchy=source.hierarchy(),
       mechanism=defaults.mechanism(
           private,
           clip_unit="participant",
           clip_norm=1.0,
           noise_multiplier=1.0,
       ),
-      data=Data(name="glyphs", options=dict(
-          participants=participants, glyphs=8, drawings=5,
-          validation_participants=200, test_participants=600, size=size,
-          seed=0,
-      )),
+      data=Data(name="glyphs", options=plain.to_plain(source)),
       checkpoint_every=10,
       model=options.Network(width=width),
       learner=options.LearnerOptions(inner_steps=inner_steps),

@@ -29,8 +29,8 @@ from typing import Any
 
 from episodic_dp import options
 from episodic_dp import plain
-from episodic_dp import plan
 from episodic_dp.config import defaults
+from episodic_dp.data import pools
 from episodic_dp.run import Data
 from episodic_dp.run import Run
 
@@ -63,20 +63,16 @@ def glyphs_sample_level(
         inner_clip_norm=1.0,
         inner_noise_multiplier=4.0,
     )
+  source = pools.Glyphs(
+      participants=participants, glyphs=GLYPHS, drawings=DRAWINGS, size=size
+  )
   return Run(
       steps=steps,
       delta=1e-5,
       plan=defaults.people(rate, way=5, shot=shot, query=query),
-      hierarchy=plan.Hierarchy.regular(
-          (participants, GLYPHS, DRAWINGS),
-          levels=("participant", "glyph", "drawing"),
-      ),
+      hierarchy=source.hierarchy(),
       mechanism=defaults.mechanism(private, **mechanism),
-      data=Data(name="glyphs", options=dict(
-          participants=participants, glyphs=GLYPHS, drawings=DRAWINGS,
-          validation_participants=200, test_participants=600, size=size,
-          seed=0,
-      )),
+      data=Data(name="glyphs", options=plain.to_plain(source)),
       checkpoint_every=10,
       model=options.Network(width=width, norm="group"),
       learner=options.LearnerOptions(

@@ -23,6 +23,8 @@ width (8), steps (100), noise_multiplier (1.0), size (28: pixels).
 from episodic_dp import plain
 from episodic_dp import plan
 from episodic_dp.config import defaults
+from episodic_dp.data import dataset
+from episodic_dp.data import pools
 from episodic_dp.run import Data
 from episodic_dp.run import Run
 
@@ -41,26 +43,23 @@ def glyphs_supervised(
     size: plain.Count = 28,
 ) -> Run:
   """Return the run; the module describes it and its arguments."""
-  classes = writers * GLYPHS
+  source = pools.Glyphs(
+      participants=writers, glyphs=GLYPHS, drawings=drawings, size=size,
+      validation_participants=20, test_participants=100,
+  )
   return defaults.supervised(
-      5, classes,
+      5, writers * GLYPHS,
       steps=steps,
       delta=1e-5,
       plan=plan.SamplingPlan((plan.Poisson(rate),)),
-      hierarchy=plan.Hierarchy.regular(
-          (classes * drawings,), levels=("drawing",)
-      ),
+      hierarchy=dataset.flattened(source.hierarchy()),
       mechanism=defaults.mechanism(
           private,
           clip_unit="drawing",
           clip_norm=1.0,
           noise_multiplier=noise_multiplier,
       ),
-      data=Data(name="glyphs", options=dict(
-          participants=writers, glyphs=GLYPHS, drawings=drawings,
-          validation_participants=20, test_participants=100, size=size,
-          seed=0,
-      )),
+      data=Data(name="glyphs", options=plain.to_plain(source)),
       checkpoint_every=20,
   ).replace({
       "model.width": width,

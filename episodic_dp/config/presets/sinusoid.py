@@ -27,6 +27,7 @@ from episodic_dp import options
 from episodic_dp import plain
 from episodic_dp import plan
 from episodic_dp.config import defaults
+from episodic_dp.data import sinusoid as source_lib
 from episodic_dp.run import Data
 from episodic_dp.run import Run
 
@@ -45,6 +46,7 @@ def sinusoid(
 ) -> Run:
   """Return the run; the module describes it and its arguments."""
   often = max(1, steps // 10)
+  source = source_lib.Sinusoids(participants=participants, points=POINTS)
   return Run(
       steps=steps,
       delta=1e-5,
@@ -52,19 +54,14 @@ def sinusoid(
           (plan.Poisson(rate), plan.FixedSize(POINTS)),
           plan.Episode(way=1, shot=10, query=10),
       ),
-      hierarchy=plan.Hierarchy.regular(
-          (participants, POINTS), levels=("participant", "point")
-      ),
+      hierarchy=source.hierarchy(),
       mechanism=defaults.mechanism(
           private,
           clip_unit="participant",
           clip_norm=clip_norm,
           noise_multiplier=1.0,
       ),
-      data=Data(name="sinusoid", options=dict(
-          participants=participants, validation_participants=200,
-          test_participants=600, points=POINTS, seed=0,
-      )),
+      data=Data(name="sinusoid", options=plain.to_plain(source)),
       model=options.Network(name="mlp", widths=(width, width), outputs=1),
       checkpoint_every=often,
       learner=options.LearnerOptions(inner_steps=inner_steps, inner_rate=0.01),

@@ -97,7 +97,7 @@ def group(keys: Iterable[Key], units: Iterable[Key] = ()) -> tuple[Class, ...]:
 
 
 def divide(
-    listing: Listing, options: rows.Options
+    listing: Listing, options: rows.OwnData
 ) -> dict[str, tuple[Class, ...]]:
   """Return the classes of each part; no class is in two of them.
 
@@ -180,7 +180,7 @@ def _check_apart(
       part_of[unit] = part
 
 
-def _divided(listing: Listing, options: rows.Options) -> list[Class]:
+def _divided(listing: Listing, options: rows.OwnData) -> list[Class]:
   """Return the classes with a part, in the order of their units' digests.
 
   A declared unit without a unit of the divided level goes to training, where it

@@ -46,12 +46,11 @@ from episodic_dp.data.own_data import listing as listing_lib
 from episodic_dp.data.own_data import npz
 from episodic_dp.data.own_data import rows as rows_lib
 from episodic_dp.data.own_data import trees
+from episodic_dp.data.own_data.rows import OwnData
 from episodic_dp.output import files
 from episodic_dp.output import phases
 from episodic_dp.plan import stages
 from episodic_dp.plan import validation
-
-Options = rows_lib.Options
 
 _THREADS = min(8, os.cpu_count() or 1)
 _BATCH = 1024  # Examples that are passed to the reading threads at once.
@@ -72,7 +71,7 @@ class Survey:
   hierarchies: dict[str, plan.Hierarchy]
 
 
-def survey(data_dir: originals.Path | None, options: Options) -> Survey:
+def survey(data_dir: originals.Path | None, options: OwnData) -> Survey:
   """List and divide the data without reading an example or importing JAX.
 
   Args:
@@ -115,7 +114,7 @@ def survey(data_dir: originals.Path | None, options: Options) -> Survey:
   )
 
 
-def channels(found: Survey, options: Options) -> int:
+def channels(found: Survey, options: OwnData) -> int:
   """Return the channels that images have, or 1 for features."""
   if options.color is not None:
     return 3 if options.color else 1
@@ -190,7 +189,7 @@ def _check_names(
 
 
 def load(
-    options: Options,
+    options: OwnData,
     where: originals.Where,
     *,
     surveyed: Survey | None = None,
@@ -250,7 +249,7 @@ def fingerprint(paths: Sequence[pathlib.Path]) -> str:
   return digest.hexdigest()
 
 
-def _rows(survey: Survey, options: Options, root: pathlib.Path) -> np.ndarray:
+def _rows(survey: Survey, options: OwnData, root: pathlib.Path) -> np.ndarray:
   """Return the rows of all records, mapped from a file that is made once.
 
   Args:
@@ -285,7 +284,7 @@ def _rows(survey: Survey, options: Options, root: pathlib.Path) -> np.ndarray:
 def _decode(
     listing: listing_lib.Listing,
     numbers: list[int],
-    options: Options,
+    options: OwnData,
     path: pathlib.Path,
 ) -> None:
   """Read all records in one form, in order, into a new file."""

@@ -23,7 +23,7 @@ _LUMA = (0.299, 0.587, 0.114)  # ITU-R 601, of red, green and blue.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
+class OwnData:
   """Options of own data, all public.
 
   Attributes:
@@ -109,7 +109,7 @@ class Form:
 
 def form_of(
     example: Example,
-    options: Options,
+    options: OwnData,
     shape: tuple[int, ...] | None = None,
 ) -> Form:
   """Return the form of all rows, by the first example.
