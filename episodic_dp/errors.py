@@ -32,7 +32,11 @@ OF_USERS = (DataError, PlanError, RunError, UnsoundPlanError)
 
 def shown(value: object) -> str:
   """Shorten the text of a value so that it fits into a message."""
-  text = _SHORT.repr(value)
+  return shortened(_SHORT.repr(value))
+
+
+def shortened(text: str) -> str:
+  """Cut a text of another library so that it fits into a message."""
   if len(text) <= _LONGEST:
     return text
   return f"{text[: _LONGEST - 3]}..."

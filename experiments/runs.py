@@ -24,6 +24,7 @@ import jax
 
 from episodic_dp import _version
 from episodic_dp import data
+from episodic_dp import plain
 from episodic_dp import run as run_lib
 from episodic_dp import training
 from episodic_dp.analysis import measure
@@ -162,6 +163,39 @@ class Shared:
     return spec, splits
 
 
+def result_entry(
+    result: training.Result, measured: Mapping[str, Any]
+) -> dict[str, Any]:
+  """Return a run's steps, accuracies and epsilons, JSON-able.
+
+  Args:
+    result: from `training.train`.
+    measured: of `analysis.measure.measure`.
+  """
+  (kind,) = {value["score"].name for value in measured.values()}
+  return plain.to_plain({
+      "steps": result.steps,
+      kind: {
+          name: value["score"]
+          for name, value in measured.items()
+      },
+      **{
+          f"{kind}_transductive": {name: value["together"]}
+          for name, value in measured.items()
+          if "together" in value
+      },
+      "epsilon": {
+          level: {
+              "epsilon": g.epsilon,
+              "delta": g.delta,
+              "neighbours": g.neighbours,
+              "accountant": g.accountant,
+          }
+          for level, g in result.guarantees.items()
+      },
+  })
+
+
 def finish(
     run: Run,
     folder: str | os.PathLike,
@@ -219,10 +253,10 @@ def finish(
   )
   measured = measured_by()
   score = measured["single"]["score"].name
-  entry = reporting.result_entry(result, measured)
+  entry = result_entry(result, measured)
   alone, together = {}, {}
   for shot in run.shots:
-    found = reporting.result_entry(result, measured_by(shot=shot))
+    found = result_entry(result, measured_by(shot=shot))
     alone[str(shot)] = found[score]
     together[str(shot)] = found.get(f"{score}_transductive")
   if run.shots:

@@ -171,33 +171,34 @@ def count_law(
   return Law(places, present, absent, pass_steps, counted)
 
 
-def simulate(law: Law, *, runs: int, steps: int, seed: int = 0) -> Scores:
-  """Score simulated runs of the law, to choose a threshold before real runs."""
-  rng = np.random.default_rng(seed)
-  found = []
-  for weights in (law.present, law.absent):
-    outcomes = rng.choice(
-        law.sums, (runs, -(-steps // law.pass_steps)), p=weights
-    )
-    found.append(_score(_noised(outcomes, law, steps, rng), law, runs))
-  return Scores(*found)
+def simulate(
+    law: Law, *, runs: int | None = None, steps: int, seed: int = 0
+) -> Scores:
+  """Score simulated runs of the law.
 
-
-def simulate_counted(law: Law, *, steps: int, seed: int = 0) -> Scores:
-  """Score as many simulated runs as there are counted steps for.
-
-  Every counted step is in one run at most. So the totals of these runs have
-  exactly the distribution of real ones whose steps are independent and have the
-  noise of the mechanism, although the law itself is only counted.
+  Args:
+    law: the law of a step.
+    runs: number of runs of each side, to choose a threshold before real runs.
+      None makes as many as there are counted steps for, each in one run at
+      most. Then the totals have exactly the distribution of real runs whose
+      steps are independent and have the noise of the mechanism, although the
+      law itself is only counted.
+    steps: number of steps of each run.
+    seed: seed of all draws.
   """
   rng = np.random.default_rng(seed)
   passes = -(-steps // law.pass_steps)
-  runs, found = law.counted // passes, []
+  found = []
   for weights in (law.present, law.absent):
-    counts = np.rint(weights * law.counted).astype(int)
-    outcomes = rng.permutation(np.repeat(law.sums, counts))
-    outcomes = outcomes[: runs * passes].reshape(runs, passes)
-    found.append(_score(_noised(outcomes, law, steps, rng), law, runs))
+    if runs is None:
+      counts = np.rint(weights * law.counted).astype(int)
+      whole = rng.permutation(np.repeat(law.sums, counts))
+      whole = whole[: law.counted // passes * passes]
+    else:
+      whole = rng.choice(law.sums, runs * passes, p=weights)
+    outcomes = whole.reshape(-1, passes)
+    noised = _noised(outcomes, law, steps, rng)
+    found.append(_score(noised, law, len(outcomes)))
   return Scores(*found)
 
 

@@ -207,7 +207,7 @@ def measure(
         key=lambda bound: bound.epsilon,
     )
     found[t] = dataclasses.replace(better, confidence=confidence)
-  reference = attack.simulate_counted(law, steps=most, seed=seed + 1)
+  reference = attack.simulate(law, steps=most, seed=seed + 1)
   distances = [
       scipy.stats.ks_2samp(*columns, method="asymp").statistic
       for side, other in zip(made, reference)

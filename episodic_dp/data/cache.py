@@ -19,8 +19,6 @@ from episodic_dp import errors
 from episodic_dp.data import originals as originals_lib
 from episodic_dp.output import files as output
 
-_LONGEST = 120  # Characters of an error's text.
-
 # Source and paths of the original files -> all images in the order of the
 # published table, as pixels or as encoded files.
 ReadFiles = Callable[
@@ -181,6 +179,4 @@ def reason(error: Exception, path: str | pathlib.Path) -> str:
   if "allow_pickle" in text:
     # NumPy reports any unknown content so, and advises to trust it.
     text = "it holds something other than plain NumPy arrays"
-  if len(text) <= _LONGEST:
-    return text
-  return f"{text[: _LONGEST - 3]}..."
+  return errors.shortened(text)

@@ -91,6 +91,25 @@ class Glyphs(Generated):
     return self.glyphs, self.drawings
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sinusoids(Generated):
+  """Options of the sinusoids, which `sinusoid` generates.
+
+  Attributes:
+    points: number of points of each participant.
+  """
+
+  levels = ("participant", "point")
+
+  participants: plain.Count = 20_000
+  points: plain.Count = 20
+
+  @property
+  def each(self) -> tuple[int, ...]:
+    """See `Generated`."""
+    return (self.points,)
+
+
 def generate(
     options: Generated, make_part: Callable[[int, int], dataset.ArrayDataset]
 ) -> dataset.Splits:

@@ -9,38 +9,18 @@ Everything follows from a *public* seed: participant i of a split is a pure
 function of (seed, split, i), so a larger set contains the smaller one.
 """
 
-import dataclasses
 import math
 
 import numpy as np
 
-from episodic_dp import plain
 from episodic_dp.data import dataset
 from episodic_dp.data import originals
 from episodic_dp.data import pools
+from episodic_dp.data.pools import Sinusoids
 
 AMPLITUDES = (0.1, 5.0)
 PHASES = (0.0, math.pi)
 RANGE = (-5.0, 5.0)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Sinusoids(pools.Generated):
-  """Options of the sinusoids.
-
-  Attributes:
-    points: number of points of each participant.
-  """
-
-  levels = ("participant", "point")
-
-  participants: plain.Count = 20_000
-  points: plain.Count = 20
-
-  @property
-  def each(self) -> tuple[int, ...]:
-    """See `Generated`."""
-    return (self.points,)
 
 
 def load(options: Sinusoids, where: originals.Where) -> dataset.Splits:

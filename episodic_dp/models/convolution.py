@@ -12,10 +12,12 @@ mode. `same` chooses the form for the backend.
 from collections.abc import Sequence
 import functools
 import math
+from typing import Any
 
 import jax
 from jax import lax
 import jax.numpy as jnp
+import numpy as np
 
 from episodic_dp import backends
 
@@ -170,44 +172,26 @@ def conv_general_dilated(
     rhs: jax.Array,
     window_strides: Sequence[int],
     padding: str | Sequence[tuple[int, int]],
-    lhs_dilation: Sequence[int] | None = None,
-    rhs_dilation: Sequence[int] | None = None,
+    *,
     dimension_numbers: lax.ConvGeneralDilatedDimensionNumbers = None,
-    feature_group_count: int = 1,
-    batch_group_count: int = 1,
     precision: lax.PrecisionLike = None,
-    preferred_element_type: jax.typing.DTypeLike | None = None,
+    **others: Any,
 ) -> jax.Array:
-  """Replace `jax.lax.conv_general_dilated`.
+  """Replace `jax.lax.conv_general_dilated` in a layer.
 
   Pass it to the stock layer: `nn.Conv(..., conv_general_dilated=this)`. A
   two-dimensional NHWC convolution of stride 1 without dilation or groups
   becomes a matrix product; everything else goes to `lax` unchanged.
   """
   numbers = lax.conv_dimension_numbers(lhs.shape, rhs.shape, dimension_numbers)
-  plain = (
-      lhs.ndim == 4
-      and numbers.lhs_spec == (0, 3, 1, 2)
-      and numbers.rhs_spec == (3, 2, 0, 1)
-      and numbers.out_spec == (0, 3, 1, 2)
-      and tuple(window_strides) == (1, 1)
-      and all(d == 1 for d in (*(lhs_dilation or ()), *(rhs_dilation or ())))
-      and feature_group_count == batch_group_count == 1
-      and preferred_element_type is None
-  )
-  if not plain:
+  settings = (window_strides, *others.values())  # Numbers, or one an axis.
+  if (
+      numbers != ((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
+      or not all(np.all(np.equal(s, 1)) for s in settings if s is not None)
+  ):
     return lax.conv_general_dilated(
-        lhs,
-        rhs,
-        window_strides,
-        padding,
-        lhs_dilation,
-        rhs_dilation,
-        dimension_numbers,
-        feature_group_count,
-        batch_group_count,
-        precision,
-        preferred_element_type,
+        lhs, rhs, window_strides, padding, dimension_numbers=dimension_numbers,
+        precision=precision, **others,
     )
   if isinstance(padding, str):
     padding = lax.padtype_to_pads(

@@ -142,17 +142,6 @@ def over_steps(axes: Axes) -> None:
   )
 
 
-def plain_numbers(axis: axis_lib.Axis) -> None:
-  """Label a logarithmic axis of few powers of ten 0.2, 0.5, 1, 2 ..."""
-  low, high = axis.get_view_interval()
-  between: tuple[int, ...] = (1,)
-  if high < 300 * low:
-    between = (1, 2, 3, 5)
-  axis.set_major_locator(ticker.LogLocator(subs=between))
-  axis.set_major_formatter(ticker.FuncFormatter(lambda x, _: f"{x:g}"))
-  axis.set_minor_formatter(ticker.NullFormatter())
-
-
 def legend_below(axes: Axes, columns: int = 2, gap: float = 0.15) -> None:
   """Put the legend below the panel's label, at `gap` of the panel's height."""
   axes.legend(

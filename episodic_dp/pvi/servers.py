@@ -263,22 +263,6 @@ class ClientLevelState(NamedTuple):
     return Released(self.prior, self.total, self.variance).natural
 
 
-def begin_client_level(
-    prior: gaussian.Natural, clients: Any, count: int
-) -> ClientLevelState:
-  """Return the state with all factors 1.
-
-  Args:
-    prior: p.
-    clients: states of the clients, with a first axis of length `count`.
-    count: M.
-  """
-  factors = begin(prior, count).factors
-  return ClientLevelState(
-      prior, prior, jnp.zeros(()), factors, clients, jnp.zeros((), jnp.int32)
-  )
-
-
 def check_release(
     release: plan_lib.Release, *, remembers: bool = False
 ) -> None:

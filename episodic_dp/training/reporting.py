@@ -12,7 +12,6 @@ import numpy as np
 
 from episodic_dp import accounting
 from episodic_dp import errors
-from episodic_dp import plain
 from episodic_dp.accounting import report
 from episodic_dp.output import plotting
 from episodic_dp.training import evaluation
@@ -110,39 +109,6 @@ class Result:
           " --epsilon=2 computes the noise for less."
       )
     return found
-
-
-def result_entry(
-    result: Result, measured: Mapping[str, Any]
-) -> dict[str, Any]:
-  """Return a run's steps, accuracies and epsilons, JSON-able.
-
-  Args:
-    result: from `loop.train`.
-    measured: of `analysis.measure.measure`.
-  """
-  (kind,) = {value["score"].name for value in measured.values()}
-  return plain.to_plain({
-      "steps": result.steps,
-      kind: {
-          name: value["score"]
-          for name, value in measured.items()
-      },
-      **{
-          f"{kind}_transductive": {name: value["together"]}
-          for name, value in measured.items()
-          if "together" in value
-      },
-      "epsilon": {
-          level: {
-              "epsilon": g.epsilon,
-              "delta": g.delta,
-              "neighbours": g.neighbours,
-              "accountant": g.accountant,
-          }
-          for level, g in result.guarantees.items()
-      },
-  })
 
 
 def guarantee_lines(

@@ -484,7 +484,7 @@ def _draw_budget(outcomes: panels.Outcomes, figure: Any) -> None:
         f"z = {z}",
     )
   axes.set_xscale("log")
-  plotting.plain_numbers(axes.xaxis)
+  panels.plain_numbers(axes.xaxis)
   axes.set_ylim(0, 100)
   _finish(
       axes, outcomes, _VALIDATED, "ε of a participant spent so far, at δ = 1e-6"

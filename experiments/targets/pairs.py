@@ -128,7 +128,7 @@ def _draw_sinusoids(outcomes: panels.Outcomes, figure: Any) -> None:
     )
   axes.set_yticks(range(len(_MODELS)), _MODELS.values())
   axes.set_xscale("log")
-  plotting.plain_numbers(axes.xaxis)
+  panels.plain_numbers(axes.xaxis)
   axes.set_xlabel("squared error on new sinusoids, 95 % interval")
   plotting.legend_below(axes)
 

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 from typing import Any
 
+from matplotlib import ticker
 import numpy as np
 
 from episodic_dp.accounting import report
@@ -51,6 +52,17 @@ class Target:
   finding: Callable[[Outcomes], str] = lambda outcomes: ""
   finish: Callable[..., dict[str, Any]] = runs_lib.finish
   more: Callable[[Outcomes], dict[str, Any]] = lambda outcomes: {}
+
+
+def plain_numbers(axis: Any) -> None:
+  """Label a logarithmic axis of few powers of ten 0.2, 0.5, 1, 2 ..."""
+  low, high = axis.get_view_interval()
+  between: tuple[int, ...] = (1,)
+  if high < 300 * low:
+    between = (1, 2, 3, 5)
+  axis.set_major_locator(ticker.LogLocator(subs=between))
+  axis.set_major_formatter(ticker.FuncFormatter(lambda x, _: f"{x:g}"))
+  axis.set_minor_formatter(ticker.NullFormatter())
 
 
 def group(outcomes: Outcomes, *without: str) -> list[list[Outcome]]:

@@ -47,7 +47,7 @@ def test_the_run_is_that_of_the_config(splits):
   assert spec.steps == 5
   assert spec.learner.model.input_shape == (16, 16, 1)
   assert spec.validation.rows.shape[:2] == (4, 5)
-  with pytest.raises(training.RunError, match="participant .41.*pant .40"):
+  with pytest.raises(plan.PlanError, match="participant .41.*pant .40"):
     _config("participants=41,size=16").build(splits=splits)
 
 

@@ -38,9 +38,17 @@ def examples():
   return jax.tree.map(jnp.asarray, padded)
 
 
+def _begin(prior, examples):
+  """Return the state before any round: all factors are 1."""
+  return servers.ClientLevelState(
+      prior, prior, jnp.zeros(()), servers.begin(prior, CLIENTS).factors,
+      examples, jnp.zeros((), jnp.int32),
+  )
+
+
 @pytest.fixture(scope="module")
 def begun(examples):
-  return servers.begin_client_level(MODEL.prior(2.0), examples, CLIENTS)
+  return _begin(MODEL.prior(2.0), examples)
 
 
 EVERYONE = jnp.ones(CLIENTS, bool)
@@ -109,7 +117,7 @@ def test_means_are_sane_and_as_certain_as_they_say(z):
   y = (0.9 * x[..., 0] + 0.5 * rng.normal(size=(CLIENTS, 8))).astype(np.float32)
   examples = likelihoods.Examples(x, y, np.ones((CLIENTS, 8), np.float32))
   model = likelihoods.LinearRegression(1, noise=0.5)
-  begun = servers.begin_client_level(model.prior(1.0), examples, CLIENTS)
+  begun = _begin(model.prior(1.0), examples)
   step = servers.make_client_level_round(
       model.visit, _release(plan.All(), 2.0, z)
   )

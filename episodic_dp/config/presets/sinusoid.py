@@ -27,7 +27,7 @@ from episodic_dp import options
 from episodic_dp import plain
 from episodic_dp import plan
 from episodic_dp.config import defaults
-from episodic_dp.data import sinusoid as source_lib
+from episodic_dp.data import pools
 from episodic_dp.run import Data
 from episodic_dp.run import Run
 
@@ -46,7 +46,7 @@ def sinusoid(
 ) -> Run:
   """Return the run; the module describes it and its arguments."""
   often = max(1, steps // 10)
-  source = source_lib.Sinusoids(participants=participants, points=POINTS)
+  source = pools.Sinusoids(participants=participants, points=POINTS)
   return Run(
       steps=steps,
       delta=1e-5,
