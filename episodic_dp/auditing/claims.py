@@ -208,11 +208,11 @@ def measure(
     )
     found[t] = dataclasses.replace(better, confidence=confidence)
   reference = attack.simulate(law, steps=most, seed=seed + 1)
-  distances = [
-      scipy.stats.ks_2samp(*columns, method="asymp").statistic
-      for side, other in zip(made, reference)
-      for columns in zip(side.totals.T, other.totals.T)
-  ]
+  distances = []
+  for side, other in zip(made, reference):
+    for columns in zip(side.totals.T, other.totals.T):
+      test = scipy.stats.ks_2samp(*columns, method="asymp")
+      distances.append(test.statistic)
   log_odds = math.log(16 / false_alarm) / 2
   allowed = sum(
       math.sqrt(log_odds / len(side.totals))
@@ -268,20 +268,23 @@ def table(result: dict[str, Any]) -> str:
       "level", "claimed", "measured", "share", "delta", "confidence",
       "direction", "neighbours",
   )
-  rows = [
-      (
-          row["level"],
-          report.rounded_up(row["claimed"]),
-          f"{row['measured']:.4g}",
-          "-" if row["share"] is None else f"{100 * row['share']:.0f} %",
-          f"{result['delta']:g}",
-          f"{100 * result['confidence']:g} %",
-          row["bound"]["direction"],
-          row["neighbours"],
-      )
-      for row in result["levels"]
-  ]
-  shared = dict.fromkeys(s for r in result["levels"] for s in r["assumptions"])
+  rows = []
+  shared: dict[str, None] = {}
+  for row in result["levels"]:
+    share = "-"
+    if row["share"] is not None:
+      share = f"{100 * row['share']:.0f} %"
+    rows.append((
+        row["level"],
+        report.rounded_up(row["claimed"]),
+        f"{row['measured']:.4g}",
+        share,
+        f"{result['delta']:g}",
+        f"{100 * result['confidence']:g} %",
+        row["bound"]["direction"],
+        row["neighbours"],
+    ))
+    shared |= dict.fromkeys(row["assumptions"])
   lines = [
       f"{result['steps']} steps, noise multiplier"
       f" {result['noise_multiplier']:g} per {result['clip_unit']}",

@@ -161,12 +161,11 @@ def load(options: MnistWriters, where: originals.Where) -> dataset.Splits:
     least = options.per_digit
     if part == "train":
       least = 0
-    units = [
-        (w.number, digit)
-        for w in who
-        for digit, count in enumerate(w.counts)
-        if count >= least
-    ]
+    units = []
+    for w in who:
+      for digit, count in enumerate(w.counts):
+        if count >= least:
+          units.append((w.number, digit))
     kept = np.isin(
         owners * DIGITS + digits, [w * DIGITS + digit for w, digit in units]
     )

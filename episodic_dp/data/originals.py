@@ -51,6 +51,10 @@ class Archive:
   sha256: tuple[str, ...] = ()
   url: str | None = None
 
+  def __str__(self) -> str:
+    digests = " or ".join(self.sha256) or "unknown"
+    return f"{self.file} (sha256 {digests}, {self.url or 'not published'})"
+
 
 Source = tuple[Archive, ...]  # All of them are needed.
 
@@ -89,12 +93,11 @@ class Originals:
       # The set's own folder first: other sets may have files of the same name.
       folders = [folder / self.name, folder]
     for source, archives in self.sources.items():
-      found = {
-          archive: folder / archive.file
-          for archive in archives
-          for folder in reversed(folders)
-          if (folder / archive.file).exists()
-      }
+      found = {}
+      for archive in archives:
+        for folder in reversed(folders):
+          if (folder / archive.file).exists():
+            found[archive] = folder / archive.file
       if len(found) == len(archives):
         for archive, path in found.items():
           _check_sha256(path, archive)
@@ -128,14 +131,9 @@ class Originals:
 
   def _remedy(self) -> str:
     """Return the files of each source, and their places."""
-    sources = [
-        ", ".join(
-            f"{archive.file} (sha256 {' or '.join(archive.sha256) or 'unknown'}"
-            f", {archive.url or 'not published'})"
-            for archive in archives
-        )
-        for archives in self.sources.values()
-    ]
+    sources = []
+    for archives in self.sources.values():
+      sources.append(", ".join(map(str, archives)))
     download = " or --download" if self.online else ""
     return (
         f"put {'; or '.join(sources)} into DIR/{self.name} and give"

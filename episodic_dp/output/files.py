@@ -118,6 +118,22 @@ def check_outside(
     )
 
 
+def read_json(path: Any, remedy: str) -> Any:
+  """Return the JSON of a file, here or on an object store.
+
+  Args:
+    path: path of the file, of `pathlib` or `epath`.
+    remedy: end of the sentence for a file that is damaged.
+
+  Raises:
+    RunError: it cannot be read, or is no JSON.
+  """
+  try:
+    return json.loads(path.read_text(encoding="utf-8"))
+  except (OSError, ValueError, RecursionError) as e:
+    raise errors.RunError(f"{path} cannot be read ({e}): {remedy}") from e
+
+
 def write_text(
     path: str | os.PathLike, text: str, *, private: bool = False
 ) -> None:

@@ -33,7 +33,8 @@ def check(
   repeated.
 
   Raises:
-    DataError: an image is not finite, or of another dtype.
+    DataError: an image is not finite, or of another dtype; or a row or the
+      labels are missing.
     PlanError: data, plan, mechanism, learner and network do not fit together.
     UnsoundPlanError: a record recurs that the release does not count, or the
       proof covers neither the learner nor its network.
@@ -115,7 +116,7 @@ def _check_rows(dataset: dataset_lib.Dataset) -> None:
   """Check that leaves have rows of the images, distinct without copies.
 
   Raises:
-    PlanError: a row is outside the images.
+    DataError: a row is outside the images.
     UnsoundPlanError: a record recurs, and the release does not count it.
   """
   hierarchy, available = dataset.hierarchy, dataset.images.shape[0]
@@ -131,7 +132,7 @@ def _check_rows(dataset: dataset_lib.Dataset) -> None:
     worst = rows.min()
     if rows.max() >= available:
       worst = rows.max()
-    raise plan_lib.PlanError(
+    raise errors.DataError(
         f"the hierarchy refers to row {worst} of {available} images: rows must"
         f" be in 0 .. {available - 1}"
     )
@@ -166,7 +167,7 @@ def _check_examples(
         " an episode has none: use learners.Supervised, or give an episode"
     )
   if labels is None:
-    raise plan_lib.PlanError(
+    raise errors.DataError(
         "a plan without an episode needs labels: give ArrayDataset(labels=...)"
     )
   params = jax.eval_shape(learner.init, jax.random.key(0))

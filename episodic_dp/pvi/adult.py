@@ -159,11 +159,11 @@ def divide(
   if not size_factor and not balance_factor:
     large = small  # All equal.
   large_rows = rest[: half * large].reshape(half, -1)
-  return {
-      f"{kind}_{i}": np.sort(rows)
-      for kind, of_kind in (("small", small_rows), ("large", large_rows))
-      for i, rows in enumerate(of_kind)
-  }
+  members = {}
+  for kind, of_kind in (("small", small_rows), ("large", large_rows)):
+    for i, rows in enumerate(of_kind):
+      members[f"{kind}_{i}"] = np.sort(rows)
+  return members
 
 
 def _read(data_dir: str | os.PathLike | None, file: str) -> tables.Table:
@@ -177,15 +177,12 @@ def _read(data_dir: str | os.PathLike | None, file: str) -> tables.Table:
         " https://archive.ics.uci.edu/dataset/2/adult and name their folder"
         " with --data_dir"
     )
-  lines = [
-      [field.strip() for field in line.split(",")]
-      for line in tables.text_of(found[0]).splitlines()
-  ]
-  # The original test file starts with a remark; some copies have a header.
-  body = [
-      fields for fields in lines
-      if len(fields) == len(_NAMES) and fields[0] != "age"
-  ]
-  held = {name: [row[i] for row in body] for i, name in enumerate(_NAMES)}
+  held: dict[str, list[str]] = {name: [] for name in _NAMES}
+  for line in tables.text_of(found[0]).splitlines():
+    fields = line.split(",")
+    # The original test file starts with a remark; some copies have a header.
+    if len(fields) == len(_NAMES) and fields[0].strip() != "age":
+      for name, word in zip(_NAMES, fields):
+        held[name].append(word.strip())
   held["target"] = [word.rstrip(".") for word in held["target"]]
   return tables.encode(held, SCHEMA, str(found[0]))

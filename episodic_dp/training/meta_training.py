@@ -382,14 +382,14 @@ class MetaTraining:
     roots = np.linspace(1, most**0.5, min(most, _CURVE_POINTS))
     points = sorted({max(int(round(r**2)), spending.began + 1) for r in roots})
     caveats = dict.fromkeys(g.caveat for g in spending.stated().values())
+    curves = {}
+    for level, guarantee in spending.whole.items():
+      if math.isfinite(guarantee.epsilon):
+        curves[level] = [spending.epsilon(level, t) for t in points]
     reporting.epsilon_curve(
         folder / reporting.EPSILON_CURVE,
         points,
-        {
-            level: [spending.epsilon(level, t) for t in points]
-            for level, guarantee in spending.whole.items()
-            if math.isfinite(guarantee.epsilon)
-        },
+        curves,
         delta=spec.delta,
         caveat=" ".join(filter(None, caveats)),
     )

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 import dataclasses
-import json
 import math
 import os
 import textwrap
@@ -11,8 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from episodic_dp import accounting
-from episodic_dp import errors
 from episodic_dp.accounting import report
+from episodic_dp.output import files
 from episodic_dp.output import plotting
 from episodic_dp.training import evaluation
 from episodic_dp.training import workdir as workdir_lib
@@ -162,12 +161,7 @@ def statement(workdir: str | os.PathLike) -> Any:
   file = workdir_lib.folder_of(workdir) / GUARANTEE
   if not file.exists():
     return None
-  try:
-    return json.loads(file.read_text(encoding="utf-8"))
-  except (OSError, ValueError, RecursionError) as e:
-    raise errors.RunError(
-        f"{file} cannot be read ({e}): resume the run, which writes it again"
-    ) from e
+  return files.read_json(file, "resume the run, which writes it again")
 
 
 def guarantees(

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import contextlib
 import dataclasses
 import fcntl
-import json
 import os
 import pathlib
 from typing import Any, IO
@@ -161,18 +160,14 @@ def read_config(workdir: str | os.PathLike) -> dict[str, Any]:
     RunError: it is missing, damaged, or from `episodic-dp pvi`.
   """
   path = epath.Path(os.path.expanduser(workdir)) / CONFIG
-  try:
-    value = json.loads(path.read_text(encoding="utf-8"))
-  except FileNotFoundError as e:
+  if not path.exists():
     raise errors.RunError(
         f"{path} does not exist: give the --workdir of a run that was started"
         " with episodic-dp train"
-    ) from e
-  except (OSError, ValueError, RecursionError) as e:
-    raise errors.RunError(
-        f"{path} cannot be read ({e}): move it away and resume the run, which"
-        " writes it again"
-    ) from e
+    )
+  value = files.read_json(
+      path, "move it away and resume the run, which writes it again"
+  )
   if not isinstance(value, dict) or "visit" in value:
     raise errors.RunError(
         f"{path} is not from episodic-dp train: give the --workdir of its run"

@@ -217,7 +217,7 @@ _BAD = {
 
 @pytest.mark.parametrize("words", _BAD)
 def test_impossible_runs_are_refused(words):
-  with pytest.raises(ValueError, match=words):
+  with pytest.raises(plan.PlanError, match=words):
     _BAD[words]()
 
 

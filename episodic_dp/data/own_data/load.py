@@ -262,12 +262,10 @@ def _rows(survey: Survey, options: OwnData, root: pathlib.Path) -> np.ndarray:
     OSError: the folder cannot be written.
   """
   listing = survey.listing
-  numbers = [
-      record
-      for classes in survey.parts.values()
-      for one in classes
-      for record in one.records
-  ]
+  numbers: list[int] = []
+  for classes in survey.parts.values():
+    for one in classes:
+      numbers += one.records
   content = fingerprint(listing.files)
   about = f"5/{listing.source.resolve()}/{content}/{options}/"
   digest = hashlib.sha256(about.encode(errors="surrogateescape"))
