@@ -10,7 +10,7 @@ from typing import Any, IO
 from PIL import Image
 from PIL import UnidentifiedImageError
 
-from episodic_dp import errors
+from episodic_dp.errors import DataError
 
 RASTER = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 """The formats of Pillow that are read, all of them without another program."""
@@ -31,7 +31,7 @@ def picture(file: str | os.PathLike[str] | IO[bytes]) -> Image.Image:
   try:
     image = Image.open(file, formats=RASTER)
   except UnidentifiedImageError as e:
-    raise errors.DataError(
+    raise DataError(
         f"it does not begin as one of {', '.join(RASTER)}"
     ) from e
   check_picture(image)
@@ -42,11 +42,11 @@ def check_picture(image: Image.Image) -> None:
   """Raise DataError for a picture of another format, or a too large one."""
   # Computed pictures have no format, and MPO is JPEG with more pictures.
   if image.format not in (None, "MPO", *RASTER):
-    raise errors.DataError(
+    raise DataError(
         f"its format {image.format} is none of {', '.join(RASTER)}"
     )
   if image.width * image.height > MOST_PIXELS:
-    raise errors.DataError(
+    raise DataError(
         f"it has {image.width} x {image.height} pixels, more than"
         f" {MOST_PIXELS}: make it smaller"
     )
@@ -61,7 +61,7 @@ def check_arrays(file: Any) -> None:
   unpacked = sum(info.file_size for info in file.zip.infolist())
   most = max(_MOST_UNPACKED, _MOST_RATIO * file.zip.fp.seek(0, os.SEEK_END))
   if unpacked > most:
-    raise errors.DataError(
+    raise DataError(
         f"it unpacks to {unpacked} bytes, more than {most}: save it with"
         " numpy.savez"
     )

@@ -69,7 +69,6 @@ def measure(
   with phases.phase("preparing the network and the test tasks"):
     shape = splits.test.image_shape
     learner, tested = config.make_learners(shape, splits.validation)
-    untrained = learner.init(jax.random.key(config.seed))
     chosen, size = config.evaluation, config.task
     if shot is not None:
       size = size | {"shot": shot}
@@ -81,7 +80,10 @@ def measure(
     )
     evaluator = evaluator or training.Evaluator(tested)
 
-  of_steps = {"untrained": [0], "single": [last]}
+  of_steps = {}
+  if config.model.start is not None:
+    of_steps["random"] = [0]
+  of_steps |= {"untrained": [0], "single": [last]}
   best = [step for step, _ in checkpoints.best()]
   if best:
     of_steps["ensemble"] = best
@@ -91,20 +93,22 @@ def measure(
   for name, steps in of_steps.items():
     what = f"evaluating on {len(tasks.rows)} test tasks: {_NAMES[name]}"
     with phases.phase(what, at_once=True):
+      made, own = learner, evaluator
+      if name == "random":  # The network without its public start.
+        bare = config.replace({"model.start": None, "model.trained": "all"})
+        made, tested = bare.make_learners(shape, splits.validation)
+        own = training.Evaluator(tested)
       members = []
       for number, step in enumerate(steps):
+        # Its own seed, and the following ones.
+        member = made.init(jax.random.key(config.seed + number))
         if step:
-          member, _ = checkpoints.restore(step, untrained)
-        else:
-          # Its own seed, and the following ones.
-          member = learner.init(jax.random.key(config.seed + number))
+          member, _ = checkpoints.restore(step, member)
         members.append(member)
-      score = evaluator.score(members, tasks)
+      score = own.score(members, tasks)
     results[name] = {"score": score, "steps": steps}
     if together and name == "single":
-      results[name]["together"] = evaluator.score(members, tasks, together=True)
-  if config.model.start is not None:
-    results = {"random": _without_start(config, splits, tasks)} | results
+      results[name]["together"] = own.score(members, tasks, together=True)
   if shot is not None:
     return results
   written = {}
@@ -117,18 +121,6 @@ def measure(
       workdir_lib.folder_of(workdir) / reporting.EVALUATION, written
   )
   return results
-
-
-def _without_start(config, splits, tasks):
-  """Measure the network with random weights instead of its public start."""
-  config = config.replace({"model.start": None, "model.trained": "all"})
-  with phases.phase("evaluating random weights"):
-    learner, tested = config.make_learners(
-        splits.test.image_shape, splits.validation
-    )
-    evaluator = training.Evaluator(tested)
-    params = learner.init(jax.random.key(config.seed))
-    return {"score": evaluator.score([params], tasks), "steps": [0]}
 
 
 def table(results: dict[str, Any]) -> str:

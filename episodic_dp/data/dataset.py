@@ -7,8 +7,9 @@ from typing import Annotated, Protocol, TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from episodic_dp import _validate
-from episodic_dp import errors
 from episodic_dp import plan
+from episodic_dp.errors import DataError
+from episodic_dp.errors import PlanError
 
 if TYPE_CHECKING:  # A config is checked and accounted without JAX.
   import jax
@@ -140,7 +141,7 @@ class ArrayDataset:
     if labels is not None and (
         np.shape(labels) != (rows,) or labels.dtype.kind not in "iu"
     ):
-      raise errors.DataError(
+      raise DataError(
           f"labels of '{self.name}' are {labels.dtype}"
           f"{list(np.shape(labels))}: give one whole number for each of the"
           f" {rows} rows"
@@ -148,7 +149,7 @@ class ArrayDataset:
     if self.rows is not identity:
       self._check_rows()
     elif rows != leaves:
-      raise errors.DataError(
+      raise DataError(
           f"'{self.name}' has {rows} images and its hierarchy {leaves} leaves:"
           " give one image per leaf, or a function `rows` from leaves to rows"
       )
@@ -166,7 +167,7 @@ class ArrayDataset:
     kind = getattr(images, "dtype", type(images).__name__)
     axes = {"uint8": (4,), "float32": (2, 3, 4)}.get(str(kind), ())
     if np.ndim(images) not in axes or 0 in images.shape:
-      raise errors.DataError(
+      raise DataError(
           f"images of '{name}' are {kind} of shape {np.shape(images)}: give a"
           " NumPy array of uint8, 0 to 255, or of float32, of shape [rows,"
           " height, width, channels], or of float32 also [rows, time, channels]"
@@ -175,13 +176,13 @@ class ArrayDataset:
     if self.rotate and (
         images.ndim != 4 or images.shape[1] != images.shape[2] or self.targets
     ):
-      raise errors.DataError(
+      raise DataError(
           f"images of '{name}' have shape {images.shape} and cannot be rotated"
           " by 90 degrees: make them square or set rotate=False"
       )
     points = images.dtype == np.float32 and images.shape[1:-1] == (1, 1)
     if self.targets and not (points and 0 < self.targets < images.shape[-1]):
-      raise errors.DataError(
+      raise DataError(
           f"points of '{name}' are {images.dtype}{list(images.shape)} with"
           f" targets={self.targets}: give float32[rows, 1, 1, features +"
           " targets] with at least one feature"
@@ -202,7 +203,7 @@ class ArrayDataset:
     probe = np.unique(np.linspace(0, leaves - 1, 64).astype(np.int32))
     found = np.asarray(jax.jit(self.rows)(probe))
     if found.shape != probe.shape or found.dtype.kind not in "iu":
-      raise errors.DataError(
+      raise DataError(
           f"rows of '{self.name}' map int32{list(probe.shape)} to"
           f" {found.dtype}{list(found.shape)}: they must keep the shape and"
           " return whole numbers"
@@ -210,7 +211,7 @@ class ArrayDataset:
     wrong = (found < 0) | (found >= rows)
     if wrong.any():
       at = int(np.argmax(wrong))
-      raise errors.DataError(
+      raise DataError(
           f"rows of '{self.name}' map leaf {probe[at]} to row {found[at]} of"
           f" {rows} images: rows must be below the number of images"
       )
@@ -234,7 +235,7 @@ class ArrayDataset:
     if described.most_copies in (None, self.hierarchy.most_copies):
       return self
     if self.count_copies is None:
-      raise errors.PlanError(
+      raise PlanError(
           f"most_copies {described.most_copies} cannot be checked: the data"
           f" '{self.name}' are no synthetic participants; leave it out"
       )
@@ -270,19 +271,19 @@ def as_examples(dataset: ArrayDataset) -> ArrayDataset:
   """
   hierarchy = dataset.hierarchy
   if dataset.targets:
-    raise errors.DataError(
+    raise DataError(
         f"'{dataset.name}' has points whose targets are numbers, but single"
         " examples are learned by their class: use tasks of way 1"
     )
   if dataset.rows is not identity or hierarchy.leaves_recur:
-    raise errors.DataError(
+    raise DataError(
         f"the units of '{dataset.name}' share images, so one image is not one"
         " example: load the data without synthetic participants"
     )
   labels = dataset.labels
   if labels is None:
     if hierarchy.depth < 2:
-      raise errors.DataError(
+      raise DataError(
           f"'{dataset.name}' has neither classes nor labels: give"
           " ArrayDataset(labels=...)"
       )
@@ -323,12 +324,12 @@ class Splits:
     parts = self.train, self.validation, self.test
     shapes = [(data.image_shape, data.targets) for data in parts]
     if len(set(shapes)) > 1:
-      raise errors.DataError(
+      raise DataError(
           f"the splits have examples of different shapes and targets {shapes}:"
           " convert them to one shape"
       )
     if self.validation.rotate or self.test.rotate:
-      raise errors.DataError(
+      raise DataError(
           "the validation or test split has rotate=True: rotations are an"
           " augmentation for training only"
       )

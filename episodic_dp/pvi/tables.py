@@ -16,8 +16,9 @@ from typing import Annotated, Any
 import numpy as np
 
 from episodic_dp import _validate
-from episodic_dp import errors
 from episodic_dp import plain
+from episodic_dp.errors import DataError
+from episodic_dp.errors import PlanError
 from episodic_dp.errors import shown
 from episodic_dp.output import files
 from episodic_dp.plan import labels as labels_lib
@@ -105,7 +106,7 @@ def read_schema(path: str | os.PathLike) -> Schema:
   try:
     data = json.loads(text)
   except (ValueError, RecursionError) as e:
-    raise errors.PlanError(f"the schema {path} is not JSON: {e}") from e
+    raise PlanError(f"the schema {path} is not JSON: {e}") from e
   return plain.from_plain(Schema, data, name="schema", partial=True)
 
 
@@ -119,7 +120,7 @@ def text_of(path: str | os.PathLike) -> str:
   try:
     return files.path_of(path).read_text(encoding="utf-8-sig")
   except UnicodeDecodeError as e:
-    raise errors.DataError(
+    raise DataError(
         f"{path} is not text in UTF-8 (its byte {e.start + 1} is not): save it"
         " in this encoding, in a spreadsheet as 'CSV UTF-8'"
     ) from e
@@ -153,18 +154,18 @@ def read(path: str | os.PathLike, schema: Schema) -> Table:
     lines = csv.reader(io.StringIO(text_of(path)), skipinitialspace=True)
     rows = list(filter(None, lines)) or [[]]
   except csv.Error as e:
-    raise errors.DataError(f"{path} is not a CSV file: {e}") from e
+    raise DataError(f"{path} is not a CSV file: {e}") from e
   names, body = [name.strip() for name in rows[0]], rows[1:]
   ragged = [i for i, row in enumerate(body, 2) if len(row) != len(names)]
   if ragged or not body:
-    raise errors.DataError(
+    raise DataError(
         f"{path} has {len(names)} columns and {len(body)} rows, and"
         f" {len(ragged)} have another number of fields (rows {ragged[:4]}):"
         " give it one header line of names, and rows below"
     )
   for name in names:
     if names.count(name) > 1:
-      raise errors.DataError(
+      raise DataError(
           f"{path} has {names.count(name)} columns '{name}': rename or remove"
           " all but one"
       )
@@ -189,7 +190,7 @@ def encode(
       column: str, convert: Callable[[str], Any], expected: str
   ) -> np.ndarray:
     if column not in held:
-      raise errors.DataError(
+      raise DataError(
           f"{table} has no column '{column}', which the schema names: it"
           f" has {shown([*held])}"
       )
@@ -198,7 +199,7 @@ def encode(
       try:
         found.append(convert(word))
       except (KeyError, ValueError) as e:
-        raise errors.DataError(
+        raise DataError(
             f"row {row} of {table} has {column} {shown(word)}: expected"
             f" {expected}, as in the schema; change the schema, by a public"
             " rule, or the row"

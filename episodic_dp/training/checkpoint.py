@@ -22,6 +22,7 @@ import numpy as np
 
 from episodic_dp import errors
 from episodic_dp import foreign
+from episodic_dp.models import parts
 from episodic_dp.output import files
 from episodic_dp.training import workdir as workdir_lib
 
@@ -213,11 +214,7 @@ def digest(arrays: Arrays) -> str:
 
 def _named(tree: Arrays) -> dict[str, np.ndarray]:
   """Return path -> copy of an array; a view would change with a donation."""
-  leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-  return {
-      jax.tree_util.keystr(path, simple=True, separator="/"): np.array(leaf)
-      for path, leaf in leaves
-  }
+  return {name: np.array(leaf) for name, leaf in parts.by_name(tree).items()}
 
 
 def _like(found: np.ndarray, like: np.ndarray) -> np.ndarray:

@@ -12,7 +12,6 @@ from episodic_dp import options
 from episodic_dp import run as run_lib
 from episodic_dp import training
 from episodic_dp.accounting import report
-from episodic_dp.analysis import saved_weights
 from episodic_dp.config.presets import cifar_fs_supervised
 from episodic_dp.learners import naming
 from episodic_dp.models import builder
@@ -219,7 +218,9 @@ def _network(
       steps=steps,
       guarantee=reporting.guarantees(folder, "epsilon") or None,
   )
-  return facts, saved_weights.of_network(params)
+  if "model" in params:  # Beside it are rates or scales of the learner.
+    params = params["model"]
+  return facts, params
 
 
 def _measured(

@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from episodic_dp import errors
 from episodic_dp import plan
 from episodic_dp.data import dataset
 from episodic_dp.data.own_data import rows
 from episodic_dp.data.own_data.readers import Example
+from episodic_dp.errors import DataError
 from episodic_dp.errors import shown
 from episodic_dp.plan import labels as labels_lib
 
@@ -90,7 +90,7 @@ def group(keys: Iterable[Key], units: Iterable[Key] = ()) -> tuple[Class, ...]:
     found.setdefault(key, []).append(record)
   for _, part in found:
     if part not in (None, *dataset.PARTS):
-      raise errors.DataError(
+      raise DataError(
           f"split={shown(part)}: expected one of {', '.join(dataset.PARTS)}"
       )
   return tuple(Class(*key, found[key]) for key in sorted(found))
@@ -119,7 +119,7 @@ def divide(
   for name in ("by", "crossing"):
     level = getattr(options, name)
     if level not in (None, *listing.levels[:-1]):
-      raise errors.DataError(
+      raise DataError(
           f"own_data option {name}={level!r} must be one of the levels"
           f" {listing.levels[:-1]}, such as"
           f" {rows.FLAG}{name}={listing.levels[-2]}"
@@ -128,7 +128,7 @@ def divide(
   if any(c.part is None for c in classes):
     classes = _divided(listing, options)
   elif (options.shares, options.by) != (None, None):
-    raise errors.DataError(
+    raise DataError(
         f"{listing.source} names the units for training, validation and test:"
         " leave out shares and by"
     )
@@ -139,7 +139,7 @@ def divide(
   _check_apart(listing, parts, options.crossing)
   for part, held in parts.items():
     if not any(c.records for c in held):
-      raise errors.DataError(
+      raise DataError(
           f"{listing.source} has no example for {part}: give more units"
           f" examples, or divide by another seed ({rows.FLAG}seed)"
       )
@@ -173,7 +173,7 @@ def _check_apart(
   for part, classes in parts.items():
     for unit in sorted({c.path[labels] for c in classes} - {()}):
       if unit in part_of:
-        raise errors.DataError(
+        raise DataError(
             f"{level} {shown('/'.join(unit))} of {listing.source} has examples"
             f" in {part_of[unit]} and in {part}: {remedy}"
         )
@@ -199,7 +199,7 @@ def _divided(listing: Listing, options: rows.OwnData) -> list[Class]:
   others = [max(1, round(len(units) * s / sum(shares))) for s in shares[1:]]
   trained = len(units) - sum(others)
   if trained < 1:
-    raise errors.DataError(
+    raise DataError(
         f"{listing.source} has {len(units)} units of level '{by}', too few for"
         f" training, validation and test: give three or more, or divide units"
         f" of another level, {rows.FLAG}by"

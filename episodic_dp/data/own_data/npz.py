@@ -25,11 +25,11 @@ from typing import Any
 
 import numpy as np
 
-from episodic_dp import errors
 from episodic_dp import foreign
 from episodic_dp.data import cache
 from episodic_dp.data.own_data import listing as listing_lib
 from episodic_dp.data.own_data import readers
+from episodic_dp.errors import DataError
 from episodic_dp.errors import shown
 from episodic_dp.plan import labels as labels_lib
 
@@ -71,7 +71,7 @@ def listing(
     heads = {name: _head(file, name) for name in sizes}
   objects = [name for name, (_, dtype) in heads.items() if dtype.hasobject]
   if objects:
-    raise errors.DataError(
+    raise DataError(
         f"array '{objects[0]}' of {path} holds Python objects, which are not"
         f" read: save its text with {objects[0]}.astype(str)"
     )
@@ -93,7 +93,7 @@ def listing(
   units = _units(path, held, len(names)) if declared else []
   undeclared = {unit for unit, _ in keys} - {unit for unit, _ in units}
   if declared and undeclared:
-    raise errors.DataError(
+    raise DataError(
         f"{path} has rows of {shown('/'.join(min(undeclared)))}, which is not"
         f" among its '{_UNITS}': declare it, or leave the rows out"
     )
@@ -123,7 +123,7 @@ def _reading(path: pathlib.Path) -> Iterator[Any]:
       foreign.check_arrays(file)
       yield file
   except Exception as e:  # Parsers of damaged files may raise anything.
-    raise errors.DataError(
+    raise DataError(
         f"{path} cannot be read as an .npz of arrays"
         f" ({cache.reason(e, path)}): write it with numpy.savez(file,"
         " images=..., **{'class': ...})"
@@ -144,7 +144,7 @@ def _check_names(
   unread = set(held) - {*_READ, *wanted}
   both = {_FEATURES, _IMAGES} <= set(held)
   if unread or both or not set(wanted) <= set(held):
-    raise errors.DataError(
+    raise DataError(
         f"{path} has the arrays {shown(sorted(held))}: expected"
         f" {shown(list(wanted))}, either '{_IMAGES}' or '{_FEATURES}', and"
         f" optionally '{_SPLIT}', '{_UNITS}' and '{_UNITS_SPLIT}'; name the"
@@ -169,7 +169,7 @@ def _check_examples(
     fits = dtype.kind in "biuf" and 2 <= len(shape) <= 4
     wanted = "numbers [n, features], [n, time, channels] or [n, H, W, channels]"
   if not fits or 0 in shape:
-    raise errors.DataError(
+    raise DataError(
         f"array '{name}' of {path} is {dtype} of shape {shape}: save {wanted},"
         " none of them 0"
     )
@@ -183,7 +183,7 @@ def _check_sizes(
   labels = {name: size for name, size in sizes.items() if name != examples}
   if sum(labels.values()) > most:
     name = max(labels, key=lambda n: labels[n])
-    raise errors.DataError(
+    raise DataError(
         f"array '{name}' of {path} decompresses to {labels[name]} bytes, and"
         f" labels may take {most} in all: save shorter labels, or whole numbers"
     )
@@ -206,7 +206,7 @@ def _check_held(path: pathlib.Path, held: Arrays) -> None:
   most = max(_ROWS, path.stat().st_size)
   for name, array in held.items():
     if array.size > most:
-      raise errors.DataError(
+      raise DataError(
           f"array '{name}' of {path} has {array.size} labels, more than {most},"
           " which a file of this size can hold: save fewer rows"
       )
@@ -214,7 +214,7 @@ def _check_held(path: pathlib.Path, held: Arrays) -> None:
       try:
         "".join(array.ravel().tolist()).encode()
       except (UnicodeError, ValueError, SystemError) as e:
-        raise errors.DataError(
+        raise DataError(
             f"array '{name}' of {path} holds characters that do not exist"
             f" ({cache.reason(e, path)}): save its text again"
         ) from e
@@ -225,7 +225,7 @@ def _labels(
 ) -> list[Any]:
   """Return an array of labels as lists of text; DataError if it is invalid."""
   if array.dtype.kind not in "biuUS" or array.shape != shape:
-    raise errors.DataError(
+    raise DataError(
         f"array '{name}' of {path} is {array.dtype} of shape {array.shape}:"
         f" give whole numbers or strings of shape {shape}"
     )
@@ -233,7 +233,7 @@ def _labels(
     try:
       array = np.char.decode(array, "utf-8")
     except UnicodeDecodeError as e:
-      raise errors.DataError(
+      raise DataError(
           f"array '{name}' of {path} holds {shown(e.object)}, which is no text"
           " in UTF-8: decode the bytes and save strings"
       ) from e
@@ -255,7 +255,7 @@ def _units(
   parts: list[str | None] = [None] * len(table)
   if _SPLIT in held:
     if _UNITS_SPLIT not in held:
-      raise errors.DataError(
+      raise DataError(
           f"{path} has '{_UNITS}' and '{_SPLIT}', but the part of an empty unit"
           f" is not given: add an array '{_UNITS_SPLIT}'"
       )
@@ -265,7 +265,7 @@ def _units(
     if "" in row:
       named = row.index("")
     if not named or any(row[named:]):
-      raise errors.DataError(
+      raise DataError(
           f"array '{_UNITS}' of {path} has the row {shown(row)}: only labels at"
           " its end may be empty"
       )

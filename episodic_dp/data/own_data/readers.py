@@ -18,9 +18,9 @@ import numpy as np
 from PIL import Image
 from PIL import ImageOps
 
-from episodic_dp import errors
 from episodic_dp import foreign
 from episodic_dp.data import cache
+from episodic_dp.errors import DataError
 
 _GREY = ("MONOCHROME1", "MONOCHROME2")
 _MOST_AXES = 3
@@ -72,7 +72,7 @@ def read(path: pathlib.Path) -> Example:
   """
   reader = reader_of(path)
   if reader is None:
-    raise errors.DataError(
+    raise DataError(
         f"{path} has no supported format: give images (such as .png, .jpg"
         " or .tif), DICOM or .npy"
     )
@@ -90,7 +90,7 @@ def read_picture(path: pathlib.Path) -> Example:
     with foreign.picture(path) as picture:
       pages = getattr(picture, "n_frames", 1)
       if pages > 1 and picture.format == "TIFF":
-        raise errors.DataError(f"it holds {pages} pages: save each as a file")
+        raise DataError(f"it holds {pages} pages: save each as a file")
       ImageOps.exif_transpose(picture, in_place=True)
   except Exception as e:  # Parsers of damaged files may raise anything.
     raise unreadable(path, "an image", e) from e
@@ -114,7 +114,7 @@ def picture_of(picture: Image.Image, name: str) -> Example:
     values = np.asarray(picture, np.uint16).astype(np.float32) / 65535
     return Example(values[..., None], image=True, name=name)
   if picture.mode in ("I", "F"):
-    raise errors.DataError(
+    raise DataError(
         f"the values of {name} (mode {picture.mode} of Pillow) have no known"
         " scale: save it as a grey picture of 8 or 16 bits, or as .npy to keep"
         " its numbers"
@@ -158,17 +158,17 @@ def read_dicom(path: pathlib.Path) -> Example:
     import pydicom
     import pydicom.pixels
   except ImportError as e:
-    raise errors.DataError(
+    raise DataError(
         f"{path} needs the package pydicom: pip install 'episodic_dp[dicom]'"
     ) from e
   try:
     head = _undeflated(pydicom, path)
     frames = int(head.get("NumberOfFrames") or 1)
     if frames > 1:
-      raise errors.DataError(f"it holds {frames} frames: save each as a file")
+      raise DataError(f"it holds {frames} frames: save each as a file")
     values = np.atleast_3d(_scaled(pydicom.pixels, head))
     if not np.isfinite(values).all():
-      raise errors.DataError("its scale gives values that are NaN")
+      raise DataError("its scale gives values that are NaN")
   except Exception as e:  # Parsers of damaged files may raise anything.
     raise unreadable(path, "DICOM", e) from e
   values = np.clip(values, 0, 1).astype(np.float32)
@@ -184,10 +184,10 @@ def _undeflated(pydicom: Any, path: pathlib.Path) -> Any:
   """
   meta = pydicom.filereader.read_file_meta_info(path)
   if meta.get("TransferSyntaxUID") == _DEFLATED:
-    raise errors.DataError("it is deflated: save it in another transfer syntax")
+    raise DataError("it is deflated: save it in another transfer syntax")
   head = pydicom.dcmread(path)
   if head.Rows * head.Columns > foreign.MOST_PIXELS:
-    raise errors.DataError(
+    raise DataError(
         f"it has {head.Rows} x {head.Columns} pixels, more than"
         f" {foreign.MOST_PIXELS}"
     )
@@ -217,7 +217,7 @@ def _scaled(pixels: Any, head: Any) -> np.ndarray:
   if kind == "RGB" or kind.startswith("YBR"):
     return values / (2.0**bits - 1)
   if kind not in _GREY or head.get("ModalityLUTSequence"):
-    raise errors.DataError(
+    raise DataError(
         f"its colours are {kind}, or in a table: save it as grey or RGB"
     )
   # The least and largest stored value after rescaling, from the header only.
@@ -242,7 +242,7 @@ def image_of(values: np.ndarray, name: str) -> Example:
   if values.ndim == 2:
     values = values[..., None]
   if values.ndim != 3 or values.shape[2] not in (1, 3) or not values.size:
-    raise errors.DataError(
+    raise DataError(
         f"{name} is {values.dtype} of shape {values.shape}, but uint8 is an"
         " image: save [height, width], [height, width, 1 or 3], or"
         " numbers as float32"
@@ -253,11 +253,11 @@ def image_of(values: np.ndarray, name: str) -> Example:
 def features_of(values: np.ndarray, name: str) -> Example:
   """Return numbers with one to three axes as an example; DataError else."""
   if values.dtype.kind not in "biuf":
-    raise errors.DataError(
+    raise DataError(
         f"{name} is {values.dtype}: save whole numbers or floating point"
     )
   if not 1 <= values.ndim <= _MOST_AXES or not values.size:
-    raise errors.DataError(
+    raise DataError(
         f"{name} has shape {values.shape}: give [features], [time, channels] or"
         " [height, width, channels], none of them 0"
     )
@@ -266,7 +266,7 @@ def features_of(values: np.ndarray, name: str) -> Example:
   wrong = ~np.isfinite(values)
   if wrong.any():
     at = [int(i) for i in np.argwhere(wrong)[0]]
-    raise errors.DataError(
+    raise DataError(
         f"{name} holds {values[tuple(at)]} as float32 at {at}: repair it or"
         " remove it"
     )
@@ -275,9 +275,9 @@ def features_of(values: np.ndarray, name: str) -> Example:
 
 def unreadable(
     path: str | pathlib.Path, kind: str, error: Exception
-) -> errors.DataError:
+) -> DataError:
   """Return the error of a file that cannot be read."""
-  return errors.DataError(
+  return DataError(
       f"{path} cannot be read as {kind} ({cache.reason(error, path)}): repair"
       " it or remove it"
   )

@@ -12,10 +12,10 @@ import numpy as np
 from PIL import Image
 
 from episodic_dp import _validate
-from episodic_dp import errors
 from episodic_dp import plain
 from episodic_dp.data import dataset
 from episodic_dp.data.own_data.readers import Example
+from episodic_dp.errors import DataError
 
 _SIDE = 28
 FLAG = "--config.data.options."
@@ -87,7 +87,7 @@ class Form:
     values, same = example.values, example.image == self.image
     if not same or not (self.image or values.shape == self.shape):
       words = {True: "an image", False: "numbers"}
-      raise errors.DataError(
+      raise DataError(
           f"{example.name} holds {words[example.image]} of shape"
           f" {values.shape} and {self.first} {words[self.image]} of shape"
           f" {self.shape}: convert all to one type and shape"
@@ -95,7 +95,7 @@ class Form:
     if not self.image:
       return values
     if values.dtype != self.dtype and not self.rounds:
-      raise errors.DataError(
+      raise DataError(
           f"{example.name} is {values.dtype} and {self.first} {self.dtype}:"
           f" keep all bits with {FLAG}depth=16, or round all with {FLAG}depth=8"
       )
@@ -133,7 +133,7 @@ def form_of(
     if options.depth is not None:
       dtype = np.dtype(np.uint8 if options.depth == 8 else np.float32)
   elif (options.size, options.color, options.depth) != (None, None, None):
-    raise errors.DataError(
+    raise DataError(
         "own_data options size, color and depth are for images, and"
         f" {example.name} holds numbers: leave them out"
     )

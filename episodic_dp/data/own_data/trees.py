@@ -33,11 +33,11 @@ import unicodedata
 
 from absl import logging
 
-from episodic_dp import errors
 from episodic_dp.data import cache
 from episodic_dp.data import dataset
 from episodic_dp.data.own_data import listing as listing_lib
 from episodic_dp.data.own_data import readers
+from episodic_dp.errors import DataError
 from episodic_dp.errors import shown
 
 _DEFAULT_LEVELS = {1: ("class", "image"), 2: ("group", "class", "image")}
@@ -109,7 +109,7 @@ def scan(
     if entry.name.startswith(".") or entry.name.lower() in _JUNK:
       continue
     if entry.is_symlink():
-      raise errors.DataError(
+      raise DataError(
           f"{entry.path} is a symbolic link: replace it by its target, for a"
           " record must be in one unit only"
       )
@@ -145,7 +145,7 @@ def folder_listing(
   top = sorted({path[0] for path in found.leaves if path})
   parts = set(dataset.PARTS)
   if parts & set(top) and parts != set(top):
-    raise errors.DataError(
+    raise DataError(
         f"{root} has the folders {', '.join(top[:9])}: give it train,"
         " validation and test and nothing else, or only folders with"
         " other names"
@@ -160,7 +160,7 @@ def folder_listing(
   keys = [key_of(path) for path in found.owners]
   for key, name in zip(keys, found.files):
     if key not in units:
-      raise errors.DataError(
+      raise DataError(
           f"{root / name} is in no folder of a class: make one folder per class"
           " and put the files there"
       )
@@ -184,7 +184,7 @@ def _folder_levels(
 ) -> tuple[str, ...]:
   """Return the names of the levels; DataError unless all files fit them."""
   if not keys:
-    raise errors.DataError(
+    raise DataError(
         f"{root} holds no file that can be read (such as .png, .jpg, .dcm or"
         " .npy):"
         " add some"
@@ -193,7 +193,7 @@ def _folder_levels(
   wrong = [path for path, _ in units if len(path) > depth]
   wrong += [path for path, _ in keys if len(path) < depth]
   if wrong:
-    raise errors.DataError(
+    raise DataError(
         f"{root / '/'.join(wrong[0])} is {len(wrong[0])} folders deep and other"
         f" files are {depth}: bring all files to one depth, and remove deeper"
         " empty folders"
@@ -204,7 +204,7 @@ def _folder_levels(
     names = tuple(levels)
   if len(names) != depth + 1:
     example = "/".join(default or ("...", "image"))
-    raise errors.DataError(
+    raise DataError(
         f"{root} has files {depth} folders deep and the levels are {names}:"
         f" name {depth + 1} levels, the files last, as in levels={example}"
     )
@@ -245,18 +245,18 @@ def table_listing(
       remedy = "paths are from the folder of the table"
       if "\\" in name:
         remedy += ", with / in place of \\"
-      raise errors.DataError(
+      raise DataError(
           f"{where}, which cannot be read ({cache.reason(e, target)}): {remedy}"
       ) from e
     if not stat.S_ISREG(status.st_mode) or readers.reader_of(target) is None:
-      raise errors.DataError(
+      raise DataError(
           f"{where}, which has no supported format (such as .png, .jpg,"
           " .dcm or .npy): convert it, or leave the line out"
       )
     # Two names of one file, as by a link, are one record.
     first = seen.setdefault(target, number)
     if first != number:
-      raise errors.DataError(
+      raise DataError(
           f"{path} names the file {shown(name)} in lines {first} and {number}:"
           " a record must be in one unit only, so leave one of them out"
       )
@@ -275,17 +275,17 @@ def _lines(path: pathlib.Path) -> list[dict[str, str]]:
       table = csv.DictReader(file, strict=True, skipinitialspace=True)
       lines, header = list(table), table.fieldnames or []
   except (OSError, UnicodeDecodeError, csv.Error) as e:
-    raise errors.DataError(
+    raise DataError(
         f"{path} cannot be read as a table ({e}): save it as CSV in UTF-8, with"
         " a header line"
     ) from e
   if len(header) == 1 and ";" in header[0]:
-    raise errors.DataError(
+    raise DataError(
         f"{path} has semicolons between its columns, {shown(header[0])}: save"
         " it with commas"
     )
   if _FILE not in header or len(set(header)) < len(header) or not lines:
-    raise errors.DataError(
+    raise DataError(
         f"{path} has the columns {shown(header)} and {len(lines)} rows: give it"
         f" one header line with the column '{_FILE}' and one column for each"
         " label, such as file,patient,diagnosis, and rows below"
@@ -296,7 +296,7 @@ def _lines(path: pathlib.Path) -> list[dict[str, str]]:
     if None in line or not all(
         v and v.strip() and "\0" not in v for v in line.values()
     ):
-      raise errors.DataError(
+      raise DataError(
           f"line {number} of {path} has {shown([*line.values()])} for"
           f" {shown(header)}: give it a value in each column, none with a zero"
           " byte, and with quotes around one that holds a comma"
@@ -315,7 +315,7 @@ def _table_levels(
   if len(chosen) < 2 or not set(chosen[:-1]) <= set(labels):
     labels = labels or ["class"]
     example, last = "/".join([*labels, "image"]), labels[-1]
-    raise errors.DataError(
+    raise DataError(
         f"{path} has the label columns {labels} and the levels are {chosen}:"
         " name columns, from the top down, and then the examples, such as"
         f" levels={example}; if one {last} is in several units above it, add"
