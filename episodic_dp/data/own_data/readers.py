@@ -9,7 +9,8 @@ the file's first window; MONOCHROME1 is inverted. A file without a window is
 scaled by the range of its stored bits. No pixel affects the scale of a file.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+import contextlib
 import os
 import pathlib
 from typing import Any, NamedTuple
@@ -79,6 +80,18 @@ def read(path: pathlib.Path) -> Example:
   return reader(path)
 
 
+@contextlib.contextmanager
+def _reading(path: str | pathlib.Path, kind: str) -> Iterator[None]:
+  """Report every error as that of a file that cannot be read."""
+  try:
+    yield
+  except Exception as e:  # Parsers of damaged files may raise anything.
+    raise DataError(
+        f"{path} cannot be read as {kind} ({cache.reason(e, path)}): repair it"
+        " or remove it"
+    ) from e
+
+
 def read_picture(path: pathlib.Path) -> Example:
   """Decode a picture; see `picture_of`.
 
@@ -86,14 +99,11 @@ def read_picture(path: pathlib.Path) -> Example:
     DataError: the file cannot be read, holds several pictures of one kind, or
       its values have no known scale.
   """
-  try:
-    with foreign.picture(path) as picture:
-      pages = getattr(picture, "n_frames", 1)
-      if pages > 1 and picture.format == "TIFF":
-        raise DataError(f"it holds {pages} pages: save each as a file")
-      ImageOps.exif_transpose(picture, in_place=True)
-  except Exception as e:  # Parsers of damaged files may raise anything.
-    raise unreadable(path, "an image", e) from e
+  with _reading(path, "an image"), foreign.picture(path) as picture:
+    pages = getattr(picture, "n_frames", 1)
+    if pages > 1 and picture.format == "TIFF":
+      raise DataError(f"it holds {pages} pages: save each as a file")
+    ImageOps.exif_transpose(picture, in_place=True)
   return picture_of(picture, str(path))
 
 
@@ -106,10 +116,8 @@ def picture_of(picture: Image.Image, name: str) -> Example:
   Raises:
     DataError: its values have no known scale, or it is too large.
   """
-  try:
+  with _reading(name, "an image"):
     foreign.check_picture(picture)
-  except ValueError as e:
-    raise unreadable(name, "an image", e) from e
   if picture.mode.startswith("I;16"):
     values = np.asarray(picture, np.uint16).astype(np.float32) / 65535
     return Example(values[..., None], image=True, name=name)
@@ -137,11 +145,9 @@ def read_npy(path: pathlib.Path) -> Example:
   Raises:
     DataError: it cannot be read, or is of another type or shape.
   """
-  try:
+  with _reading(path, "an .npy"):
     # Mapped, so that a header that claims too much takes no memory.
     values = np.array(np.load(path, mmap_mode="r", allow_pickle=False))
-  except Exception as e:  # Parsers of damaged files may raise anything.
-    raise unreadable(path, "an .npy", e) from e
   if values.dtype == np.uint8:
     return image_of(values, str(path))
   return features_of(values, str(path))
@@ -161,7 +167,7 @@ def read_dicom(path: pathlib.Path) -> Example:
     raise DataError(
         f"{path} needs the package pydicom: pip install 'episodic_dp[dicom]'"
     ) from e
-  try:
+  with _reading(path, "DICOM"):
     head = _undeflated(pydicom, path)
     frames = int(head.get("NumberOfFrames") or 1)
     if frames > 1:
@@ -169,8 +175,6 @@ def read_dicom(path: pathlib.Path) -> Example:
     values = np.atleast_3d(_scaled(pydicom.pixels, head))
     if not np.isfinite(values).all():
       raise DataError("its scale gives values that are NaN")
-  except Exception as e:  # Parsers of damaged files may raise anything.
-    raise unreadable(path, "DICOM", e) from e
   values = np.clip(values, 0, 1).astype(np.float32)
   return Example(values, image=True, name=str(path))
 
@@ -271,13 +275,3 @@ def features_of(values: np.ndarray, name: str) -> Example:
         " remove it"
     )
   return Example(values, image=False, name=name)
-
-
-def unreadable(
-    path: str | pathlib.Path, kind: str, error: Exception
-) -> DataError:
-  """Return the error of a file that cannot be read."""
-  return DataError(
-      f"{path} cannot be read as {kind} ({cache.reason(error, path)}): repair"
-      " it or remove it"
-  )
