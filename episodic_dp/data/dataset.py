@@ -287,9 +287,7 @@ def as_examples(dataset: ArrayDataset) -> ArrayDataset:
           f"'{dataset.name}' has neither classes nor labels: give"
           " ArrayDataset(labels=...)"
       )
-    classes = hierarchy.num_units(hierarchy.depth - 2)
-    held = np.broadcast_to(hierarchy.child_counts(hierarchy.depth - 1), classes)
-    ordered = np.repeat(np.arange(classes, dtype=np.int32), held)
+    ordered = hierarchy.parents(hierarchy.depth - 1).astype(np.int32)
     labels = ordered
     if hierarchy.leaf_rows is not None:
       labels = np.empty_like(ordered)

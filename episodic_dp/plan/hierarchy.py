@@ -323,9 +323,11 @@ class Hierarchy:
     return np.diff(self.offsets[level])
 
   def parents(self, level: int) -> np.ndarray:
-    """Return the unit above each unit: int64[units], ragged trees only."""
-    counts = self.child_counts(level)
-    return np.repeat(np.arange(counts.size), counts)
+    """Return the unit above each unit of a level: int64[units]."""
+    above = 1
+    if level:
+      above = self.num_units(level - 1)
+    return np.repeat(np.arange(above), self.child_counts(level))
 
   def families(
       self, level: int, parents: Any, xp: Any = np

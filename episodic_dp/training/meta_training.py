@@ -80,9 +80,8 @@ class Spending:
     for taken in ranges[:-1]:
       if taken:
         # A pass is charged as a whole once it has started.
-        first, last = self._pass_start(taken.start), -self._pass_start(
-            -taken.stop
-        )
+        first = self._pass_start(taken.start)
+        last = self._pass_start(taken.stop - 1) + self._pass_length
         self._earlier = self._earlier.add(
             spec.release, last - first, continued=False
         )
@@ -136,10 +135,14 @@ class Spending:
       return self.whole
     return self._guarantees(ledger)
 
+  @property
+  def _pass_length(self) -> int:
+    """Return the steps of a pass; 1 if the plan has no passes."""
+    return self._spec.release.plan.stages[0].pass_steps or 1
+
   def _pass_start(self, step: int) -> int:
     """Return the first step of the pass that contains a step."""
-    length = self._spec.release.plan.stages[0].pass_steps or 1
-    return step // length * length
+    return step - step % self._pass_length
 
   def _guarantees(
       self, ledger: accounting.Ledger

@@ -80,6 +80,16 @@ def test_what_a_user_can_mend_is_one_sentence(error, reported):
   assert found is None if reported is None else reported in found
 
 
+@pytest.mark.parametrize(
+    "folder", ["episodic_dp/data", "experiments", "launch"]
+)
+def test_faults_of_users_have_a_type(folder):
+  """A bare ValueError would end a command with a traceback."""
+  root = pathlib.Path(app.__file__).parents[2]
+  for path in (root / folder).rglob("*.py"):
+    assert "raise ValueError(" not in path.read_text(), path
+
+
 def test_a_tilde_is_the_home_folder_in_every_argument(monkeypatch):
   monkeypatch.setenv("HOME", "/home/ann")
   values = flags.FlagValues()

@@ -33,9 +33,9 @@ from episodic_dp.errors import DataError
 from episodic_dp.errors import shown
 from episodic_dp.plan import labels as labels_lib
 
-_IMAGES, _FEATURES, _SPLIT, _UNITS, _UNITS_SPLIT = _READ = (
-    "images", "features", "split", "units", "units_split"
-)
+_IMAGES, _FEATURES = "images", "features"
+_SPLIT, _UNITS, _UNITS_SPLIT = "split", "units", "units_split"
+_READ = (_IMAGES, _FEATURES, _SPLIT, _UNITS, _UNITS_SPLIT)
 _LABEL_BYTES = 2**26  # A minimum; more if the examples are larger.
 _ROWS = 2**20  # A minimum; more if the file is larger.
 
@@ -63,7 +63,9 @@ def listing(
         for info in file.zip.infolist()
     }
   if levels is None:
-    levels = (*(("group",) if "group" in sizes else ()), "class", "image")
+    levels = ("class", "image")
+    if "group" in sizes:
+      levels = ("group", *levels)
   names = levels[:-1]
   examples = _FEATURES if _FEATURES in sizes else _IMAGES
   _check_names(path, sizes, (examples, *names))
@@ -83,11 +85,9 @@ def listing(
   _check_held(path, held)
   rows = shape[:1]
   labels = [_labels(path, name, held[name], rows) for name in names]
-  parts: list[str | None] = (
-      _labels(path, _SPLIT, held[_SPLIT], rows)
-      if _SPLIT in held
-      else [None] * shape[0]
-  )
+  parts: list[str | None] = [None] * shape[0]
+  if _SPLIT in held:
+    parts = _labels(path, _SPLIT, held[_SPLIT], rows)
   keys = list(zip(zip(*labels), parts))
   declared = _UNITS in held and _UNITS not in names
   units = _units(path, held, len(names)) if declared else []
@@ -97,6 +97,10 @@ def listing(
         f"{path} has rows of {shown('/'.join(min(undeclared)))}, which is not"
         f" among its '{_UNITS}': declare it, or leave the rows out"
     )
+
+  image_shape = None
+  if examples == _IMAGES:  # Grey images have no axis of channels.
+    image_shape = (*shape[1:], 1)[:3]
 
   def reader() -> listing_lib.Reader:
     with _reading(path) as file:
@@ -110,7 +114,7 @@ def listing(
       classes=listing_lib.group(keys, units),
       declared=declared,
       files=(path,),
-      shape=(*shape[1:], 1)[:3] if examples == _IMAGES else None,
+      shape=image_shape,
       reader=reader,
   )
 
