@@ -194,7 +194,7 @@ def draw_tasks(
   )
   owners = np.arange(hierarchy.num_units(0))
   for k in range(1, hierarchy.depth):
-    owners = np.repeat(owners, hierarchy.child_counts(k))
+    owners = owners[hierarchy.parents(k)]
   leaves = hierarchy.leaf_rows
   if leaves is None:
     leaves = np.arange(owners.size)
