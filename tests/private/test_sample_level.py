@@ -12,6 +12,7 @@ import numpy as np
 import optax
 import pytest
 
+from episodic_dp import errors
 from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp import plan
@@ -454,7 +455,10 @@ def test_it_is_dp_sgd_and_without_clipping_sgd(hierarchy, stages, clip_norm, z):
     ],
 )
 def test_data_that_cannot_be_learned_so_are_refused(changes, text):
-  with pytest.raises(plan.PlanError, match=text):
+  kind = plan.PlanError
+  if changes["labels"] is None:
+    kind = errors.DataError
+  with pytest.raises(kind, match=text):
     _step(_dataset(**changes), (plan.Poisson(0.5),), noise_multiplier=1.0)
 
 
