@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 
+from episodic_dp import errors
 from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp import plan
@@ -318,7 +319,7 @@ def test_a_learner_that_the_mechanism_does_not_describe(
 def test_rows_outside_the_images_are_named(make_run, images, rows, text):
   run = make_run()
   run.dataset.images, run.dataset.rows = run.dataset.images[:images], rows
-  with pytest.raises(plan.PlanError, match=text):
+  with pytest.raises(errors.DataError, match=text):
     run.step(SGD)
 
 
