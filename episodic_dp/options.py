@@ -9,7 +9,8 @@ accounted for without it.
 
 from collections.abc import Mapping
 import dataclasses
-from typing import Any, Literal, TypeAlias
+import importlib
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 from episodic_dp import _validate
 from episodic_dp.plain import Count
@@ -89,12 +90,54 @@ class Network:
       return dataclasses.replace(self, start=STARTS[channels])
     return dataclasses.replace(self, start=None, trained="all")
 
-SUPERVISED = "supervised"
-CLOSED_FORMS = ("protonet", "ridge")
-BY_GRADIENTS = ("maml", "anil", "meta_sgd", "reptile")
-LearnerName: TypeAlias = Literal[
-    "maml", "anil", "meta_sgd", "reptile", "protonet", "ridge", "supervised"
-]
+STEPS, CLOSED_FORM, SUPERVISED = "steps", "closed form", "supervised"
+
+
+class Registered(NamedTuple):
+  """A learner that a run can name.
+
+  Attributes:
+    place: MODULE:CLASS, a `learners.Learner`. It is imported when it is built:
+      it imports JAX, which a run does without that is only accounted for.
+    adaptation: STEPS, by gradient steps of a network with an output for each
+      class; CLOSED_FORM, a head that is computed from features; or SUPERVISED,
+      none, since it learns from single examples.
+  """
+
+  place: str
+  adaptation: str
+
+  def load(self) -> Any:
+    """Return the class."""
+    module, name = self.place.split(":")
+    return getattr(importlib.import_module(module), name)
+
+
+LEARNERS = {
+    "maml": Registered("episodic_dp.learners.maml:MAML", STEPS),
+    "anil": Registered("episodic_dp.learners.maml:ANIL", STEPS),
+    "meta_sgd": Registered("episodic_dp.learners.maml:MetaSGD", STEPS),
+    "reptile": Registered("episodic_dp.learners.reptile:Reptile", STEPS),
+    "protonet": Registered("episodic_dp.learners.heads:ProtoNet", CLOSED_FORM),
+    "ridge": Registered("episodic_dp.learners.heads:RidgeHead", CLOSED_FORM),
+    SUPERVISED: Registered(
+        "episodic_dp.learners.learner:Supervised", SUPERVISED
+    ),
+}
+"""Name -> learner. A new one is its module, and a line here."""
+
+
+def named(adaptation: str) -> list[str]:
+  """Return the names of the learners that adapt in this way."""
+  return [k for k, found in LEARNERS.items() if found.adaptation == adaptation]
+
+
+def _check_name(field: str, value: str) -> str:
+  """Return the name of a learner, or raise PlanError."""
+  return _validate.one_of(field, value, LEARNERS)
+
+
+LearnerName: TypeAlias = Annotated[str, _check_name]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -133,6 +176,11 @@ class LearnerOptions:
   ridge_scale: float = 10.0
   metric_scale: float = 1.0
   rotate_support: bool = False
+
+  @property
+  def adaptation(self) -> str:
+    """Return how it adapts to a task; see `Registered`."""
+    return LEARNERS[self.name].adaptation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -315,7 +315,7 @@ class Run:
         flexible or learner.name == options.SUPERVISED
     ):
       return network.outputs
-    if learner.name in ("protonet", "ridge"):
+    if learner.adaptation == options.CLOSED_FORM:
       if network.name == "mlp":
         return network.widths[-1]
       return None
@@ -334,7 +334,7 @@ class Run:
           "supervised, which learns single examples, without"
           " config.plan.episode, and a learner that learns from tasks with it",
       )
-    if way == 1 and name not in options.BY_GRADIENTS:
+    if way == 1 and self.learner.adaptation != options.STEPS:
       raise _validate.refusal(
           "config.learner.name", name,
           "maml or another with gradient steps for regression (way=1)",
@@ -471,7 +471,8 @@ class Run:
         augmentation=self.augmentation,
     )
     model = network(outputs=self.outputs)
-    if model.moments is not None and self.learner.name in options.CLOSED_FORMS:
+    closed = self.learner.adaptation == options.CLOSED_FORM
+    if model.moments is not None and closed:
       model = model._replace(public=public.examples(validation, image_shape))
     learner = naming.make_learner(self.learner, model, way=self.way)
     if self.learner.name != options.SUPERVISED:

@@ -1,6 +1,7 @@
 """Fixtures and options of tests in several folders."""
 
 import dataclasses
+import functools
 import gc
 import itertools
 import os
@@ -11,8 +12,10 @@ import sys
 import tempfile
 
 from absl import flags
+import haiku
 import hypothesis
 import jax
+import optax
 import pytest
 
 from episodic_dp import backends
@@ -33,6 +36,18 @@ _CACHE = (
     "jax_persistent_cache_min_compile_time_secs",
     "jax_persistent_cache_min_entry_size_bytes",
 )
+# Casts and reshapes are said outright.
+_STRICT = {
+    "jax_numpy_dtype_promotion": "strict",
+    "jax_numpy_rank_promotion": "raise",
+}
+# Functions of other packages that multiply or raise numbers of two types: Adam
+# counts its steps in whole numbers, and dropout keeps by truth values.
+_LENIENT = [
+    (optax.tree, "bias_correction"),
+    (optax.tree_utils, "tree_bias_correction"),
+    (haiku, "dropout"),
+]
 
 
 def pytest_configure(config):
@@ -55,6 +70,10 @@ def pytest_configure(config):
   for name in _CACHE:
     value = os.environ[name.upper()]
     jax.config.update(name, value if name == _CACHE[0] else int(value))
+  for name, value in _STRICT.items():
+    jax.config.update(name, value)
+  for module, name in _LENIENT:
+    setattr(module, name, _lenient(getattr(module, name)))
   jax.config.update("jax_num_cpu_devices", 1)
   jax.devices()
 
@@ -71,6 +90,17 @@ def pytest_collection_modifyitems(items):
       most = case.get_closest_marker("few").args[0]
       if i * most // len(cases) == (i - 1) * most // len(cases):
         case.add_marker(pytest.mark.slow)
+
+
+def _lenient(function):
+  """The function, with JAX's standard promotion of types."""
+
+  @functools.wraps(function)
+  def run(*arguments, **options):
+    with jax.numpy_dtype_promotion("standard"):
+      return function(*arguments, **options)
+
+  return run
 
 
 def _hear_signals():

@@ -24,10 +24,10 @@ def layered(norm: bool = True, head: bool = True) -> models.Model:
   def apply(params, x):
     x = x.reshape(x.shape[0], -1) @ params["hidden"]["kernel"]
     if norm:
-      x = x * params["norm"]["scale"] + params["norm"]["bias"]
+      x = x * params["norm"]["scale"][None] + params["norm"]["bias"][None]
     x = jnp.tanh(x)
     if head:
-      x = x @ params["head"]["kernel"] + params["head"]["bias"]
+      x = x @ params["head"]["kernel"] + params["head"]["bias"][None]
     return x
 
   return models.Model(init, apply, mixes_examples=False)

@@ -9,6 +9,7 @@ import types
 import typing
 from typing import Annotated, Any, Literal
 
+from episodic_dp import options
 from episodic_dp import plain
 from episodic_dp import plan
 
@@ -95,6 +96,8 @@ def _type(hint: Any) -> str:
   for known, words in _ALIASES.items():
     if hint == known:
       return words
+  if hint == options.LearnerName:
+    return ", ".join(options.LEARNERS)
   origin, arguments = typing.get_origin(hint), typing.get_args(hint)
   if origin is Literal:
     return ", ".join(map(str, arguments))

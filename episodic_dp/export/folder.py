@@ -98,7 +98,7 @@ class Description:
   @property
   def fixed_way(self) -> bool:
     """Return whether it has one logit for each class of a training task."""
-    return self.learner.name in ("maml", "anil", "meta_sgd", "reptile")
+    return self.learner.adaptation == options.STEPS
 
 
 def describe(content: bytes, name: str) -> Description:

@@ -335,8 +335,9 @@ class Predictor:
       raise errors.DataError(
           f"the support has {way} classes and this model"
           f" ({found.learner.name}) has {outputs} outputs: give"
-          f" {outputs} classes, or take a model of protonet or ridge, which"
-          " take any number"
+          f" {outputs} classes, or take a model of"
+          f" {' or '.join(options.named(options.CLOSED_FORM))}, which take any"
+          " number"
       )
     if found.fine_tuning is None:
       return naming.make_learner(found.learner, self.network, way=way)

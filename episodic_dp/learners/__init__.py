@@ -10,8 +10,8 @@ from episodic_dp.learners.learner import Supervised
 from episodic_dp.learners.maml import ANIL
 from episodic_dp.learners.maml import MAML
 from episodic_dp.learners.maml import MetaSGD
-from episodic_dp.learners.naming import LEARNERS
 from episodic_dp.learners.reptile import Reptile
+from episodic_dp.options import LEARNERS
 
 __all__ = [
     "ANIL",

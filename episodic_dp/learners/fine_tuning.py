@@ -37,6 +37,10 @@ class FineTuning(learner.TaskLearner):
   fresh_head: bool = True
   head: str = "head"
 
+  paper = "Chen et al., ICLR 2019"
+  adapted = "all weights or the head, by an optimiser's steps"
+  releases = ""
+
   def adapt(
       self,
       params: learner.Params,

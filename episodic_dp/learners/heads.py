@@ -6,7 +6,7 @@ one of its query set.
 
 import abc
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 from jax import lax
@@ -15,6 +15,7 @@ import jax.scipy.linalg
 import numpy as np
 
 from episodic_dp import _validate
+from episodic_dp import options
 from episodic_dp.learners import descent
 from episodic_dp.learners import learner
 from episodic_dp.sampling import episodes
@@ -176,6 +177,14 @@ class ProtoNet(_ClosedForm):
 
   scale: float = 1.0
 
+  paper = "Snell et al., NIPS 2017"
+  adapted = "class means of embeddings, in closed form"
+
+  @classmethod
+  def settings(cls, chosen: options.Learner, way: int) -> dict[str, Any]:
+    """See `Learner`."""
+    return super().settings(chosen, way) | {"scale": chosen.metric_scale}
+
   def __post_init__(self) -> None:
     super().__post_init__()
     _validate.positive("scale", self.scale)
@@ -190,7 +199,7 @@ class ProtoNet(_ClosedForm):
       self, params: learner.Params, head: jax.Array, x: jax.Array
   ) -> jax.Array:
     """Compute negative scaled distances to prototypes (eq. 2): [n, way]."""
-    return -self.scale * jnp.square(x[:, None] - head).sum(-1)
+    return -self.scale * jnp.square(x[:, None] - head[None]).sum(-1)
 
 
 def solve(x: jax.Array, y: jax.Array, ridge: jax.Array) -> jax.Array:
@@ -242,6 +251,15 @@ class RidgeHead(_ClosedForm):
 
   ridge: float = 1.0
   scale: float = 10.0
+
+  paper = "Bertinetto et al., ICLR 2019"
+  adapted = "a linear head on embeddings, in closed form"
+  own_params = ("log_ridge", "log_scale")
+
+  @classmethod
+  def settings(cls, chosen: options.Learner, way: int) -> dict[str, Any]:
+    """See `Learner`."""
+    return super().settings(chosen, way) | {"scale": chosen.ridge_scale}
 
   def __post_init__(self) -> None:
     super().__post_init__()

@@ -4,12 +4,14 @@ import abc
 from collections.abc import Callable
 import copy
 import dataclasses
+import inspect
 from typing import Any, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import optax
 
+from episodic_dp import options
 from episodic_dp.learners import descent
 from episodic_dp.models import model as model_lib
 from episodic_dp.models.model import Params
@@ -70,7 +72,16 @@ class Learner(abc.ABC):
   its own example, for every network: `models.Model.alone`. A training loss may
   use a network that mixes the examples of a task.
 
+  A class that is registered in `options.LEARNERS` says what the documentation
+  tells of it, and which options it reads (`settings`).
+
   Attributes:
+    paper: authors and place.
+    adapted: the parameters that a support set adapts, in words.
+    releases: the vector of a task that is clipped and noised, in words; empty
+      if it is not meta-trained.
+    own_params: names of the parameters beside the network's, which then are
+      under "model".
     model: the network.
     adapts: whether it reads a support set; false without tasks.
     order: of the gradient through the inner steps, or None.
@@ -80,6 +91,10 @@ class Learner(abc.ABC):
       `cross_entropy` for classes, `squared_error` for regression.
   """
 
+  paper: str = ""
+  adapted: str = ""
+  releases: str = "the gradient of the query loss"
+  own_params: tuple[str, ...] = ()
   model: model_lib.Model
   adapts: bool = True
   order: Order | None = None
@@ -90,6 +105,32 @@ class Learner(abc.ABC):
   def __post_init__(self) -> None:
     """Raise RunError for a network that is no `models.Model`."""
     model_lib.check_model(self.model)
+
+  @classmethod
+  def of_options(
+      cls, model: model_lib.Model, chosen: options.Learner, way: int
+  ) -> Self:
+    """Build the learner with those of its `settings` that are its fields.
+
+    Args:
+      model: the network.
+      chosen: the options of a run.
+      way: classes of a task; 1 is regression with squared error.
+
+    Raises:
+      PlanError: a setting is out of range.
+    """
+    known = inspect.signature(cls).parameters
+    settings = cls.settings(chosen, way)
+    return cls(model, **{k: v for k, v in settings.items() if k in known})
+
+  @classmethod
+  def settings(cls, chosen: options.Learner, way: int) -> dict[str, Any]:
+    """Return the options by the names of fields; see `of_options`."""
+    found = vars(chosen) | {"way": way}
+    if way == 1:
+      found["task_loss"] = squared_error
+    return found
 
   @property
   def example_gradients(self) -> bool:
@@ -285,6 +326,9 @@ class Supervised(Learner):
 
   model: model_lib.Model
 
+  paper = "Abadi et al., CCS 2016"
+  adapted = "nothing"
+  releases = "the gradient of the loss of one example"
   adapts = False
 
   def adapt(

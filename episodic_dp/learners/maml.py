@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from episodic_dp import _validate
+from episodic_dp import options
 from episodic_dp.learners import descent
 from episodic_dp.learners import learner
 from episodic_dp.models import parts
@@ -87,11 +88,25 @@ class MAML(learner.TaskLearner):
   per_step_norm: bool = False
   loss_weights: Any = None
 
+  paper = "Finn et al., ICML 2017"
+  adapted = "all weights, by gradient steps"
+  own_params = ("rates",)
+
   def __post_init__(self) -> None:
     super().__post_init__()
     _validate.count("inner_steps", self.inner_steps, 1)
     _validate.positive("inner_rate", self.inner_rate)
     _validate.one_of("order", self.order, ("first", "second"))
+
+  @classmethod
+  def settings(cls, chosen: options.Learner, way: int) -> dict[str, Any]:
+    """See `Learner`."""
+    found = super().settings(chosen, way)
+    if chosen.multi_step_loss:
+      found["loss_weights"] = annealed(
+          chosen.inner_steps, chosen.multi_step_loss
+      )
+    return found
 
   def init(self, key: jax.Array) -> learner.Params:
     """Return the initial parameters, and the rates where learned."""
@@ -217,6 +232,9 @@ class ANIL(MAML):
 
   head: str = "head"
 
+  paper = "Raghu et al., ICLR 2020"
+  adapted = "the head, by gradient steps"
+
   def _moves(self, weights: learner.Params) -> parts.Mask:
     return jax.tree.map(
         lambda head, moves: head and moves,
@@ -245,6 +263,14 @@ class MetaSGD(MAML):
 
   inner_steps: int = 1
   learned_rates: bool = True
+
+  paper = "Li et al., 2017"
+  adapted = "all weights, by gradient steps with a learned rate each"
+
+  @classmethod
+  def settings(cls, chosen: options.Learner, way: int) -> dict[str, Any]:
+    """See `Learner`."""
+    return super().settings(chosen, way) | {"learned_rates": True}
 
   def _initial_rates(self, moving: learner.Params) -> learner.Params:
     return jax.tree.map(lambda p: jnp.full_like(p, self.inner_rate), moving)

@@ -36,6 +36,9 @@ class Reptile(learner.TaskLearner):
   inner_steps: int = 5
   inner_rate: float = 0.1
 
+  paper = "Nichol et al., 2018"
+  adapted = "all weights, by gradient steps"
+  releases = "the difference from the weights after the task's training"
   order = "first"  # No gradient flows through the inner steps.
 
   def __post_init__(self) -> None:

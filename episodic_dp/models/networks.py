@@ -51,9 +51,21 @@ def batch_norm(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
     bias: [C].
   """
   others = tuple(range(x.ndim - 1))
-  centred = x - x.mean(others)
+  centred = x - x.mean(others, keepdims=True)
   variance = jnp.square(centred).mean(others)
-  return centred * (scale * lax.rsqrt(variance + EPSILON)) + bias
+  return _scaled(centred, scale, variance, bias)
+
+
+def _scaled(
+    centred: jax.Array, scale: jax.Array, variance: jax.Array, bias: jax.Array
+) -> jax.Array:
+  """Divide by the deviation, then scale and shift each channel."""
+  factor = lax.broadcast_to_rank(scale, variance.ndim)
+  factor = factor * lax.rsqrt(variance + EPSILON)
+  factor, bias = (
+      lax.broadcast_to_rank(a, centred.ndim) for a in (factor, bias)
+  )
+  return centred * factor + bias
 
 
 def moments(
@@ -68,10 +80,12 @@ def moments(
   others = tuple(range(x.ndim - 1))
   if weights is None:
     mean = x.mean(others)
-    return mean, jnp.square(x - mean).mean(others)
+    centred = x - lax.broadcast_to_rank(mean, x.ndim)
+    return mean, jnp.square(centred).mean(others)
   share = weights / weights.sum()
   mean = share @ x.mean(others[1:])
-  return mean, share @ jnp.square(x - mean).mean(others[1:])
+  centred = x - lax.broadcast_to_rank(mean, x.ndim)
+  return mean, share @ jnp.square(centred).mean(others[1:])
 
 
 def norm_by_moments(
@@ -96,6 +110,9 @@ def norm_by_moments(
     variance: [C].
     own: the share of an example's own moments, from 0 to 1.
   """
+  mean, variance = (
+      lax.broadcast_to_rank(a, x.ndim) for a in (mean, variance)
+  )
   if own:
     space = tuple(range(1, x.ndim - 1))
     own_mean = x.mean(space, keepdims=True)
@@ -103,7 +120,7 @@ def norm_by_moments(
     between = own * (1 - own) * jnp.square(own_mean - mean)
     variance = (1 - own) * variance + own * own_variance + between
     mean = (1 - own) * mean + own * own_mean
-  return (x - mean) * (scale * lax.rsqrt(variance + EPSILON)) + bias
+  return _scaled(x - mean, scale, variance, bias)
 
 
 def group_norm(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
@@ -128,7 +145,7 @@ def group_norm(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
 
   centred = x - mean(x)
   variance = mean(jnp.square(centred))
-  return centred * (scale * lax.rsqrt(variance + EPSILON)) + bias
+  return _scaled(centred, scale, variance, bias)
 
 
 def max_pool(x: jax.Array) -> jax.Array:
@@ -217,7 +234,7 @@ def convolved(
   """
   x = convolution.same(x, kernel)
   if scale is None:
-    return x + bias
+    return x + lax.broadcast_to_rank(bias, x.ndim)
   if norm == "batch":
     return batch_norm(x, scale, bias)
   return group_norm(x, scale, bias)
@@ -270,7 +287,8 @@ def _first_moments(x, kernel):
       kernels.append(jnp.pad(kernel.transpose(3, 0, 1, 2), padding))
   flat = _windows(jnp.concatenate(kernels))
   mean = rows.mean(0)
-  covariance = (rows - mean).T @ (rows - mean) / len(rows)
+  centred = rows - mean[None]
+  covariance = centred.T @ centred / len(rows)
   means = (flat @ mean).reshape(4, features)
   variances = jnp.sum(flat * (flat @ covariance), axis=1).reshape(4, features)
   # Rounding may make a variance near zero negative.
@@ -280,11 +298,12 @@ def _first_moments(x, kernel):
 def _folded(x, kernel, scale, bias, mean, variance, pooled):
   """Normalise the kernel by given moments instead of the output."""
   factor = scale * lax.rsqrt(variance + EPSILON)
-  if pooled:
-    x = _pooled(x, kernel * factor)
-  else:
-    x = convolution.same(x, kernel * factor)
-  return x + bias - mean * factor
+  kernel = kernel * lax.broadcast_to_rank(factor, kernel.ndim)
+  x = _pooled(x, kernel) if pooled else convolution.same(x, kernel)
+  bias, shift = (
+      lax.broadcast_to_rank(a, x.ndim) for a in (bias, mean * factor)
+  )
+  return x + bias - shift
 
 
 def _pooled(x, kernel):
@@ -446,7 +465,7 @@ class Features(nn.Module):
     size = x.shape[1]
     if self.linear:
       x = x @ self.param("kernel", lambda key: jnp.eye(size))
-    x = x * self.param("scale", nn.initializers.ones, (size,))
+    x = x * self.param("scale", nn.initializers.ones, (size,))[None]
     length: float | jax.Array = math.sqrt(size)
     if self.cosine:  # Finite for features of zeros, with a gradient of zero.
       length = jnp.sqrt(jnp.square(x).sum(-1, keepdims=True) + 1e-12)

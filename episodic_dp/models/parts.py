@@ -353,7 +353,8 @@ def _read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     raise FileNotFoundError(f"{path} does not exist: give another path")
   try:
     if suffix == ".npz":
-      with np.load(path, allow_pickle=False) as found:
+      # NumPy leaves a damaged file open that it opened itself.
+      with path.open("rb") as file, np.load(file, allow_pickle=False) as found:
         foreign.check_arrays(found)
         return dict(found)
     return safetensors.numpy.load_file(path)

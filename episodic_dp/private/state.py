@@ -129,7 +129,8 @@ def averaged(
   ) -> tuple[Params, Averaged]:
     updates, inner = optimizer.update(updates, state.inner, params)
     new, count = optax.apply_updates(params, updates), state.steps
-    share = 1 - jnp.minimum(decay, count / (count + 1.0))
+    before = count.astype(jnp.float32)
+    share = 1 - jnp.minimum(decay, before / (before + 1.0))
     average = jax.tree.map(
         lambda a, b: a + share.astype(a.dtype) * (b - a), state.average, new
     )

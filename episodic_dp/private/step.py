@@ -332,7 +332,7 @@ def _clipped_gradient(
       "loss": jnp.where(jnp.isfinite(loss), loss, 0),
       "clipped": clipped.clipped.mean(),
       "norm": clipped.norm.mean(),
-      "non_finite": jnp.sum(1.0 - clipped.finite),
+      "non_finite": jnp.sum(1.0 - clipped.finite.astype(jnp.float32)),
   }
 
 

@@ -17,6 +17,7 @@ import functools
 import math
 
 import jax
+from jax import lax
 import jax.numpy as jnp
 import numpy as np
 
@@ -65,7 +66,9 @@ def uniform_below(bits: jax.Array, n: jax.Array | int) -> jax.Array:
   Returns:
     int32[...] in 0 .. n - 1.
   """
-  factor = jnp.asarray(n).astype(jnp.uint32)
+  factor = lax.broadcast_to_rank(
+      jnp.asarray(n).astype(jnp.uint32), bits.ndim - 1
+  )
   carry = jnp.zeros((), jnp.uint32)
   # Schoolbook product from the least significant word up. Only the carry out of
   # the last word is kept: U n / 2^128 rounded down.
@@ -104,8 +107,10 @@ def draw_ordered(
   Returns:
     int32[..., slots], distinct along the last axis.
   """
+  children = jnp.asarray(n_children, jnp.int32)[..., None]
   position = jnp.arange(slots, dtype=jnp.int32)
-  left = jnp.asarray(n_children, jnp.int32)[..., None] - position
+  position = lax.broadcast_to_rank(position, bits.ndim - 1)
+  left = lax.broadcast_to_rank(children, bits.ndim - 1) - position
   return resolve_swaps(position + uniform_below(bits, jnp.maximum(left, 1)))
 
 

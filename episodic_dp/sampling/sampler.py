@@ -8,6 +8,7 @@ passes over the primary units (`RandomAllocation`).
 import functools
 
 import jax
+from jax import lax
 import jax.numpy as jnp
 import numpy as np
 
@@ -101,7 +102,8 @@ def _draw(
     drawn = draws.draw_ordered(bits[..., :-1, :], children, slots[k])
     if assigned is not None:
       drawn = assigned[drawn]
-    mask = mask[..., None] & (jnp.arange(slots[k]) < take[..., None])
+    slot = lax.broadcasted_iota(jnp.int32, drawn.shape, drawn.ndim - 1)
+    mask = mask[..., None] & (slot < take[..., None])
     units = jnp.where(mask, first[..., None] + drawn, 0)
   if hierarchy.leaf_rows is not None:
     units = jnp.where(mask, jnp.asarray(hierarchy.leaf_rows)[units], 0)

@@ -84,7 +84,8 @@ def _fields(kind: type) -> list[str]:
 def variants() -> list[Variant]:
   """Return every trained learner, in each of its orders."""
   found = []
-  for kind, _, _, releases in learners.LEARNERS.values():
+  for entry in learners.LEARNERS.values():
+    kind = entry.load()
     fields = _fields(kind)
     steps: dict[str, Any] = {}
     if "inner_steps" in fields:
@@ -94,14 +95,14 @@ def variants() -> list[Variant]:
       switches["MAML++"] = steps | dict(
           learned_rates=True, per_step_norm=True, loss_weights=(1.0,)
       )
-    if releases and "order" in fields:
+    if "order" in fields:
       for label, options in switches.items():
         for order in ("second", "first"):
           title, chosen = f"{label}, {order} order", {"order": order}
           found.append(Variant(title, kind, options | chosen))
-    elif releases:
+    else:
       found.append(Variant(kind.__name__, kind, steps))
-  return [*found, Variant("Supervised", learners.Supervised, {})]
+  return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,16 +230,11 @@ def _grouped(verdicts: Mapping[str, str]) -> str:
 
 def descriptions() -> pages.Section:
   """Describe each learner's adaptation and release."""
-  described: list[tuple[type, str, str, str]] = [
-      *learners.LEARNERS.values(),
-      # Not in `LEARNERS`: it learns from single examples.
-      (learners.Supervised, "Abadi et al., CCS 2016", "nothing",
-       "the gradient of the loss of one example"),
-  ]
   rows = []
-  for kind, paper, adapts, releases in described:
-    releases = releases or "nothing: it is not meta-trained"
-    rows.append((kind.__name__, paper, adapts, releases))
+  kinds = [entry.load() for entry in learners.LEARNERS.values()]
+  for kind in (*kinds, learners.FineTuning):
+    releases = kind.releases or "nothing: it is not meta-trained"
+    rows.append((kind.__name__, kind.paper, kind.adapted, releases))
   return pages.Section(
       "The learners",
       "The parameters that a support set adapts, and the vector that is clipped"

@@ -26,7 +26,7 @@ def normalising_model():
 
   def apply(params, images):
     x = plain.apply(params, images)
-    return x * params["norm"]["scale"] + params["norm"]["bias"]
+    return x * params["norm"]["scale"][None] + params["norm"]["bias"][None]
 
   return models.Model(init, apply, mixes_examples=False)
 

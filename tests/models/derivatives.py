@@ -35,7 +35,7 @@ def error(quick, plain, arguments):
   actual = jax.tree.leaves(two_orders(quick, arguments))
   with jax.enable_x64(True):
     exact = two_orders(plain, [a.astype(np.float64) for a in arguments])
-  exact = jax.tree.leaves(exact)
+  exact = [np.asarray(a) for a in jax.tree.leaves(exact)]
   assert all(a.dtype == np.float64 for a in exact)
   return max(
       np.abs(np.asarray(x, np.float64) - y).max() / np.abs(y).max()

@@ -29,7 +29,7 @@ class Linen(nn.Module):
     if self.carried:
       x = nn.BatchNorm(use_running_average=False)(x)
     if self.mixing:
-      x = x - x.mean(0)
+      x = x - x.mean(0, keepdims=True)
     x = nn.Dense(8, name="hidden")(x)
     x = nn.Dropout(0.5, deterministic=not train)(x)
     # A head of zeros: at initialisation nothing depends on anything.
@@ -173,18 +173,18 @@ def _attention(x):
 ALONE = {
     "nothing": lambda x: x,
     "group norm": _norm(networks.group_norm),
-    "position": lambda x: x + jnp.arange(x.shape[0])[:, None, None, None],
+    "position": lambda x: x + jnp.arange(1.0 * len(x))[:, None, None, None],
 }
 MIXED = {
     "batch norm": _norm(networks.batch_norm),
     "previous": _previous,
     "next": lambda x: _previous(x[::-1])[::-1],
     "attention": _attention,
-    "mean": lambda x: x - x.mean(0),
+    "mean": lambda x: x - x.mean(0, keepdims=True),
     # Less than a rounding of what it is added to.
-    "faint": lambda x: x + 1e-12 * x.mean(0),
+    "faint": lambda x: x + 1e-12 * x.mean(0, keepdims=True),
     # Only where an image is far brighter than any other.
-    "rare": lambda x: x + (x.max() > 10),
+    "rare": lambda x: x + jnp.float32(x.max() > 10),
     "loop": lambda x: jax.lax.map(lambda row: row - x.sum(0), x),
     # Never finite: it proves nothing.
     "nan": lambda x: x * jnp.nan,
@@ -203,10 +203,10 @@ def test_mixing_is_found_by_trying(name):
 
 def test_a_flip_mirrors_half_of_the_images():
   images = np.arange(64 * 30, dtype=np.float32).reshape(64, 5, 6, 1)
-  drawn = model_lib.augmented(
+  drawn = np.asarray(model_lib.augmented(
       models.Model(lambda key: (), lambda params, x: x, False, (5, 6, 1)),
       options.Augmentation(flip=True),
-  ).with_key(jax.random.key(0)).apply((), images)
+  ).with_key(jax.random.key(0)).apply((), images))
   same, mirrored = (
       np.all(drawn == x, (1, 2, 3)) for x in (images, images[:, :, ::-1])
   )

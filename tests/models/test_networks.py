@@ -106,7 +106,7 @@ def test_equals_the_plain_network(name, norm, backend):
   head, plain = params["head"], jax.jit(reference, static_argnums=2)
   wanted = plain(params, x, norm)
   for a, b in (
-      (features, wanted), (found, wanted @ head["kernel"] + head["bias"])
+      (features, wanted), (found, wanted @ head["kernel"] + head["bias"][None])
   ):
     np.testing.assert_allclose(
         a, b, rtol=2e-3, atol=1e-3 * np.abs(b).max()
@@ -194,3 +194,38 @@ def test_a_perceptron_of_any_shape_is_products_and_relus(shape):
     expected = np.maximum(expected @ layer["kernel"] + layer["bias"], 0)
   expected = expected @ params["head"]["kernel"] + params["head"]["bias"]
   np.testing.assert_allclose(model.apply(params, x), expected, atol=1e-5)
+
+
+# Given moments ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("own", [0.0, 0.1, 1.0])
+def test_given_moments_are_mixed_with_those_of_an_example(own):
+  """The mixture's moments are those of so many numbers of each kind."""
+  rng = np.random.default_rng(0)
+  given, x = rng.normal(2, 3, 900), rng.normal(-1, 1, (2, 10, 10, 1))
+  found = networks.norm_by_moments(
+      jnp.asarray(x, jnp.float32), jnp.ones(1), jnp.zeros(1),
+      jnp.asarray([given.mean()]), jnp.asarray([given.var()]), own,
+  )
+  for one, normal in zip(x, found):
+    parts = [np.repeat(one.ravel(), round(900 * own))] * (own > 0)
+    parts += [np.repeat(given, round(100 * (1 - own)))] * (own < 1)
+    both = np.concatenate(parts)
+    expected = (one - both.mean()) / np.sqrt(both.var() + networks.EPSILON)
+    np.testing.assert_allclose(normal, expected, atol=1e-4)
+
+
+def test_a_network_with_public_moments_mixes_no_examples():
+  model = networks.conv4(None, 4, "batch", (16, 16, 1))
+  images = np.random.default_rng(0).random((9, 16, 16, 1), np.float32)
+  params = model.init(jax.random.key(0))
+  given = model._replace(public=images).public_moments(params)
+  fixed = model.normalised(given)
+  assert not fixed.mixes_examples
+  assert not model_lib.mixes(fixed, (16, 16, 1))
+  # With no share of their own, the images get what their own batch has.
+  np.testing.assert_allclose(
+      model.by_moments(params, images, given, 0.0),
+      model.apply(params, images), atol=1e-4,
+  )

@@ -289,7 +289,8 @@ def test_the_quantile_is_found_and_followed(gamma):
   @jax.jit
   def step(bounds, norms, mask, key):
     finite = jnp.ones(len(norms), bool)
-    units = clipping.Clipped(None, None, None, finite, norms, norms <= bounds)
+    within = norms <= bounds[None]
+    units = clipping.Clipped(None, None, None, finite, norms, within)
     seen = quantile.count_within(units, mask)
     return quantile.update(m, bounds, seen, key, 100.0)
 

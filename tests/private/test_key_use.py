@@ -338,7 +338,8 @@ PLAN = plan.SamplingPlan(
 
 def dropped(params, images, key):
   x = images.reshape(images.shape[0], -1)
-  return (x * jax.random.bernoulli(key, 0.5, (4,))) @ params["head"]
+  kept = jax.random.bernoulli(key, 0.5, (1, 4))
+  return jnp.where(kept, x, 0) @ params["head"]
 
 
 def network(random=dropped):
@@ -408,7 +409,7 @@ def test_draws_follow_from_the_key_the_step_the_task_and_the_pass():
 
 def apply_mixed(params, images):
   x = images.reshape(-1, 4)
-  return (x - 1e-6 * x.mean(0)) @ params["head"]
+  return (x - 1e-6 * x.mean(0, keepdims=True)) @ params["head"]
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def mechanism(**changes):
 
 def apply(params, images):
   x = images.reshape(images.shape[0], -1)
-  return x @ params["kernel"] + params["bias"]
+  return x @ params["kernel"] + params["bias"][None]
 
 
 MODEL = models.Model(
@@ -156,7 +156,7 @@ def test_support_examples_act_through_the_noised_sums_alone(monkeypatch):
 
   def fixed(m, key):
     return lambda loss: lambda params, examples, step: jax.tree.map(
-        lambda p: 0.01 * (1 + step) * jnp.ones_like(p), params
+        lambda p: jnp.full_like(p, 0.01) * (1 + jnp.float32(step)), params
     )
 
   monkeypatch.setattr(sample_level, "inner_gradient", fixed)
@@ -173,7 +173,7 @@ def test_noised_gradients_are_constants_whatever_the_loss_closes_over():
 
   def adapted(scale):
     gradient = sample_level.inner_gradient(mechanism(), KEY)(
-        lambda p, examples, step: jnp.sum(examples * p) * scale * step
+        lambda p, examples, step: jnp.sum(examples * p[None]) * scale * step
     )
     return gradient(scale * jnp.ones(2), jnp.ones((3, 2)), 1).sum()
 
@@ -265,7 +265,7 @@ def refused(text, *, by, m=None):
 
 def test_networks_that_mix_examples_are_refused():
   mixed = MODEL._replace(
-      apply=lambda params, images: MODEL.apply(params, images - images.mean(0)),
+      apply=lambda params, images: MODEL.apply(params, images - images.mean(0, keepdims=True)),
       mixes_examples=False,  # A claim is not believed.
   )
   assert refused("mixes examples.*norm='group'", by=learners.MAML(

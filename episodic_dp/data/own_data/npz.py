@@ -123,7 +123,8 @@ def listing(
 def _reading(path: pathlib.Path) -> Iterator[Any]:
   """Yield the open NpzFile; raise DataError if it is damaged."""
   try:
-    with np.load(path, allow_pickle=False) as file:
+    # NumPy leaves a damaged file open that it opened itself.
+    with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
       foreign.check_arrays(file)
       yield file
   except Exception as e:  # Parsers of damaged files may raise anything.
