@@ -13,6 +13,7 @@ import shutil
 import sys
 import tempfile
 from typing import Any
+import weakref
 
 import numpy as np
 
@@ -97,11 +98,12 @@ class FewShotClassifier:
     backends.ask_for_cores()
     train = _dataset(np.asarray(images), labels, people)
     run, _ = solving.spend(self._run(train), self.epsilon)
-    self._place = tempfile.TemporaryDirectory()
-    workdir = self.workdir or pathlib.Path(self._place.name, "run")
+    place = tempfile.mkdtemp()
+    weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
+    workdir = self.workdir or pathlib.Path(place, "run")
     for line in training.train(run.build(train=train), workdir).warnings:
       print(line.strip(), file=sys.stderr)
-    self._exported = pathlib.Path(self._place.name, "model")
+    self._exported = pathlib.Path(place, "model")
     writing.write(workdir, self._exported)
     self._predictor = export.Predictor.load(
         self._exported, model=builder.imported(run.model)

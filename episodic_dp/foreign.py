@@ -34,7 +34,11 @@ def picture(file: str | os.PathLike[str] | IO[bytes]) -> Image.Image:
     raise DataError(
         f"it does not begin as one of {', '.join(RASTER)}"
     ) from e
-  check_picture(image)
+  try:
+    check_picture(image)
+  except ValueError:
+    image.close()
+    raise
   return image
 
 

@@ -130,7 +130,7 @@ def _share_programs(config):
 _SMALL = (
     "analysis", "auditing", "cli", "config", "data", "experiments", "export",
     "golden", "learners", "models", "private", "pvi", "sampling", "training",
-    "test_docstrings.py", "test_readme.py",
+    "test_docstrings.py", "test_readme.py", "test_shapes.py",
 )
 
 

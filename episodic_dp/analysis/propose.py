@@ -130,7 +130,7 @@ def clipped_sums(
       )
       flat = flatten_util.ravel_pytree(gradient)[0].astype(jnp.float32)
       norm = jnp.linalg.norm(flat)
-      clipped = flat / jnp.maximum(norm, norms)
+      clipped = flat[None] / jnp.maximum(norm, norms)
       clipped = jnp.where(jnp.isfinite(norm), clipped, 0)
       return (
           totals[0] + clipped, totals[1] + jnp.square(clipped).sum(1)

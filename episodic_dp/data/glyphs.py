@@ -190,7 +190,7 @@ def _shape(uniform: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
   low = jnp.where(hidden, jnp.inf, path).min((0, 1))
   high = jnp.where(hidden, -jnp.inf, path).max((0, 1))
   scale = 1.5 / jnp.maximum((high - low).max(), 0.5)
-  return (control - (low + high) / 2) * scale, basis, used
+  return (control - (low + high)[None, None] / 2) * scale, basis, used
 
 
 def _even_basis(control: jax.Array) -> jax.Array:
@@ -206,7 +206,7 @@ def _even_basis(control: jax.Array) -> jax.Array:
   share = step / step.sum(1, keepdims=True)
   # The inverse of the piecewise linear map t -> length, without a search: each
   # piece adds its part of t in proportion to the length reached in it.
-  within = (even[:, None] - (reached - share)[:, None]) / share[:, None]
+  within = (even[None, :, None] - (reached - share)[:, None]) / share[:, None]
   return _bernstein(jnp.clip(within, 0.0, 1.0).sum(-1) / (_POINTS - 1))
 
 
@@ -236,11 +236,11 @@ def _drawing(
   y = height * path[..., 1]
   cos, sin = jnp.cos(angle), jnp.sin(angle)
   path = jnp.stack([cos * x - sin * y, sin * x + cos * y], axis=-1)
-  path = path + 0.09 * place[4:6]
+  path = path + 0.09 * place[None, None, 4:6]
   # A point represents half the distance between its two neighbours.
   step = jnp.diff(path, axis=1, prepend=path[:, :1], append=path[:, -1:])
   step = jnp.sqrt((step**2).sum(-1))
-  length = 0.5 * (step[:, 1:] + step[:, :-1]) * used[:, None]
+  length = 0.5 * (step[:, 1:] + step[:, :-1]) * used[:, None].astype(step.dtype)
   sigma = 0.058 * jnp.exp(0.16 * hand[4] + 0.06 * place[6])
   return path.reshape(-1, 2), length.reshape(-1), sigma
 
@@ -256,6 +256,7 @@ def _ink(
   edges, and crossings stay as thin as the strokes.
   """
   centres = (np.arange(size, dtype=np.float32) + 0.5) * (2 / size) - 1
+  centres = centres[None, None]
   spread = 1 / (2 * sigma**2)
   # Each coordinate by itself: together they take 2.5 times as long.
   across, down = (

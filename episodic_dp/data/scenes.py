@@ -12,6 +12,7 @@ No image of the world is used.
 """
 
 import jax
+from jax import lax
 import jax.numpy as jnp
 import numpy as np
 
@@ -53,6 +54,7 @@ def scenes(key: jax.Array, classes: int, count: int) -> jax.Array:
   of_law, of_part, of_image, of_pixels = jax.random.split(key, 4)
   law = (classes, 1, _LAYERS, _COUNTS.sum())
   logits = np.repeat([logit for _, logit in _PROPERTIES.values()], _COUNTS)
+  logits = logits[None, None, None]
   fixed = jax.nn.sigmoid(0.8 + logits + jax.random.normal(of_part, law))
   numbers = jnp.sqrt(fixed) * jax.random.normal(of_law, law)
   drawn = jax.random.normal(of_image, (classes, count, *law[2:]))
@@ -77,14 +79,17 @@ def _scene(key: jax.Array, numbers: jax.Array) -> jax.Array:
   side = np.linspace(-1, 1, SIZE)
   # Pixels as complex numbers, as seen by each leaf.
   x, y = of["place"]
-  pixels = side + 1j * side[:, None] - 0.3 * (x + 1j * y)
-  pixels = pixels * jnp.exp(0.5j * of["turn"][0])
+  pixels = (side + 1j * side[:, None])[None] - 0.3 * lax.complex(x, y)
+  pixels = pixels * jnp.exp(0.5j * _as_complex(of["turn"][0]))
   longer = jnp.exp(0.4 * of["aspect"][0])
-  pixels = pixels.real * longer + 1j * pixels.imag / longer
+  pixels = _as_complex(pixels.real * longer) + (
+      1j * _as_complex(pixels.imag) / _as_complex(longer)
+  )
   radius = jnp.abs(pixels) + 1e-3
+  around = pixels / _as_complex(radius)
   real, imaginary = jnp.split(of["outline"], 2)
   outline = jnp.exp(0.35 * of["size"][0] - 0.5 + sum(
-      0.3 / k**0.7 * ((a - 1j * b) * (pixels / radius) ** k).real
+      0.3 / k**0.7 * (lax.complex(a, -b) * around**k).real
       for k, a, b in zip(range(1, _WAVES + 1), real, imaginary)
   ))
   inside = jax.nn.sigmoid((outline - radius) / 0.05)
@@ -93,7 +98,7 @@ def _scene(key: jax.Array, numbers: jax.Array) -> jax.Array:
   hue = jnp.einsum("hlyx,hc->lyxc", of["hue"], [[0.1], [0.05]] * _OPPONENT)
   tint = jnp.exp(0.5 * of["contrast"] - 2.2) * (1 + 0.2 * of["tint"])
   first, second = _textures(of_texture, of)
-  colour = 0.45 + 0.22 * of["brightness"] + first * tint
+  colour = 0.45 + 0.22 * of["brightness"] + first[None] * tint
   colour = colour + 0.04 * second * of["second_tint"]
   layers = (jnp.moveaxis(colour, 0, -1) + hue) * shade[..., None]
   image = layers[0]
@@ -101,7 +106,7 @@ def _scene(key: jax.Array, numbers: jax.Array) -> jax.Array:
     image = image + mask * (layer - image)
   contrast, brightness, *cast = jax.random.normal(of_light, (5,))
   image = 0.45 + (image - 0.45) * jnp.exp(0.2 * contrast) + 0.05 * brightness
-  image = image * jnp.exp(0.04 * jnp.stack(cast))
+  image = image * jnp.exp(0.04 * jnp.stack(cast))[None, None]
   image = jnp.where(jax.random.bernoulli(of_flip), image, image[:, ::-1])
   return jnp.round(255 * jnp.clip(image, 0, 1)).astype(jnp.uint8)
 
@@ -113,12 +118,19 @@ def _textures(key: jax.Array, of: dict[str, jax.Array]) -> jax.Array:
   at another rate along the grain than across it.
   """
   down, across = np.fft.fftfreq(SIZE)[:, None], np.fft.rfftfreq(SIZE)
-  wave = (across + 1j * down) * jnp.exp(-2j * of["grain"][0])
+  wave = (across + 1j * down)[None] * jnp.exp(
+      -2j * _as_complex(of["grain"][0])
+  )
   stretch = jnp.exp(0.7 * of["stretch"][0])
   squared = wave.real**2 * stretch + wave.imag**2 / stretch + 1e-4
   decay = 1 + jax.nn.softplus(0.7 + 0.8 * of["decay"][0])
   amplitude = squared ** (-decay / 2)
   noise = jnp.fft.rfft2(jax.random.normal(key, (2, _LAYERS, SIZE, SIZE)))
-  fields = jnp.fft.irfft2(noise * amplitude, (SIZE, SIZE))
+  noise = noise * _as_complex(amplitude)[None]
+  fields = jnp.fft.irfft2(noise, (SIZE, SIZE))
   fields = fields - fields.mean((2, 3), keepdims=True)
   return fields / (fields.std((2, 3), keepdims=True) + 1e-6)
+
+
+def _as_complex(x: jax.Array) -> jax.Array:
+  return x.astype(jnp.complex64)

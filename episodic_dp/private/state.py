@@ -155,7 +155,9 @@ def make_optimizer(
   if chosen.name == "sgd":
     moments = {"momentum": chosen.momentum}
   given = {k: v for k, v in moments.items() if v is not None}
-  optimizer = getattr(optax, chosen.name)(schedule, **given)
+  optimizer = getattr(optax, chosen.name)(
+      lambda step: schedule(step.astype(jnp.float32)), **given
+  )
   if chosen.average:
     optimizer = averaged(optimizer, chosen.average)
   return optimizer

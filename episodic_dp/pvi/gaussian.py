@@ -96,7 +96,7 @@ class Full(NamedTuple):
     """
     own = (self.precision + self.precision.T) / 2
     values, vectors = jnp.linalg.eigh(own - floor.precision)
-    kept = (vectors * jnp.maximum(values, 0)) @ vectors.T
+    kept = (vectors * jnp.maximum(values, 0)[None]) @ vectors.T
     precision = floor.precision + kept
     return Full(precision @ jnp.linalg.solve(own, self.linear), precision)
 
@@ -109,7 +109,7 @@ class Full(NamedTuple):
     moved = vectors.T @ (self.linear - prior.linear)
     return Full(
         prior.linear + vectors @ (gain * moved),
-        prior.precision + (vectors * (gain * kept)) @ vectors.T,
+        prior.precision + (vectors * (gain * kept)[None]) @ vectors.T,
     )
 
 

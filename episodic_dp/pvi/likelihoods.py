@@ -117,7 +117,7 @@ class LogisticRegression:
     logits, shares = self._logits(q, inputs)
     logits = jnp.stack([-logits, logits], 1)
     return jax.nn.logsumexp(
-        jax.nn.log_sigmoid(logits) + jnp.log(shares), axis=-1
+        jax.nn.log_sigmoid(logits) + jnp.log(shares)[None, None], axis=-1
     )
 
   def _logits(
@@ -130,7 +130,7 @@ class LogisticRegression:
     spread = inputs**2 @ variance["weights"] + variance["offset"]
     spread = jnp.sqrt(jnp.maximum(spread, 1e-12))
     nodes, shares = (jnp.asarray(a, inputs.dtype) for a in (_NODES, _SHARES))
-    return centre[:, None] + spread[:, None] * nodes, shares
+    return centre[:, None] + spread[:, None] * nodes[None], shares
 
 
 def to_params(q: gaussian.MeanField) -> Params:

@@ -12,9 +12,10 @@ from episodic_dp import plan
 from episodic_dp import training
 from episodic_dp.analysis import comparison
 from episodic_dp.output import files
+from tests import plans
 
 RELEASE = plan.Release(
-    plan.Hierarchy.regular((1000, 8, 5), levels=("writer", "class", "image")),
+    plans.tree("writer class image", 1000, 8, 5),
     plan.SamplingPlan(
         (plan.Poisson(0.05), plan.FixedSize(5), plan.FixedSize(3)),
         plan.Episode(way=5, shot=1, query=2),

@@ -16,6 +16,7 @@ from episodic_dp import plan
 from episodic_dp import training
 from episodic_dp.analysis import membership_attack as membership
 from episodic_dp.training import reporting
+from tests import plans
 from tests.cli import tiny_runs
 
 
@@ -101,10 +102,7 @@ def test_tasks_belong_to_their_participant(shuffled):
       hierarchy=plan.Hierarchy.from_labels(labels, leaf="image"),
   )
   config = types.SimpleNamespace(release=types.SimpleNamespace(
-      plan=plan.SamplingPlan(
-          (plan.FixedSize(1), plan.FixedSize(2), plan.FixedSize(3)),
-          episode=plan.Episode(way=2, shot=1, query=2),
-      )
+      plan=plans.sampling(1, 2, 3, way=2, shot=1, query=2)
   ))
   tasks, owners = membership.draw_tasks(dataset, config, 3, tasks=10, seed=1)
   assert set(owners) == {0, 1, 2} and len(owners) == len(tasks.rows)

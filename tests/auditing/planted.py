@@ -26,6 +26,7 @@ from episodic_dp.private import keys
 from episodic_dp.private import noise
 from episodic_dp.private import step as step_lib
 from tests import fake_learner
+from tests import plans
 
 DELTA = 0.01
 OPTIMIZER = attack.with_mean(optax.sgd(0.0))
@@ -137,17 +138,13 @@ def participants(gradients: Any) -> data.ArrayDataset:
   """
   return canaries.canary_dataset(
       np.repeat(gradients, 2, axis=0),
-      plan.Hierarchy.regular(
-          (len(gradients), 2), levels=("participant", "image")
-      ),
+      plans.tree("participant image", len(gradients), 2),
   )
 
 
 def participants_plan(stage: plan.Stage) -> plan.SamplingPlan:
   """Participants by `stage`; each is one task, of both images."""
-  return plan.SamplingPlan(
-      (stage, plan.FixedSize(2)), episode=plan.Episode(way=1, shot=1, query=1)
-  )
+  return plans.sampling(stage, 2, way=1, shot=1, query=1)
 
 
 def of_participants(

@@ -11,15 +11,16 @@ from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp.auditing import attack
 from episodic_dp.auditing import canaries
+from tests import plans
 
 
 @functools.lru_cache
 def parts(**mechanism):
   """(step, initial) of a small run of 3-dimensional examples."""
-  hierarchy = plan.Hierarchy.regular((6,), levels=("image",))
+  hierarchy = plans.tree("image", 6)
   images = np.random.default_rng(0).standard_normal((6, 3))
   dataset = canaries.canary_dataset(images, hierarchy)
-  sampled = plan.SamplingPlan((plan.Poisson(0.5),))
+  sampled = plans.sampling(0.5)
   m = plan.Mechanism(
       **{"clip_unit": "image", "noise_multiplier": 1.0, **mechanism}
   )

@@ -12,6 +12,7 @@ from episodic_dp.auditing import canaries
 from episodic_dp.auditing import populations
 from episodic_dp.private import step as step_lib
 from experiments.targets import audited_plans
+from tests import plans
 
 F = plan.FixedSize
 CASES, LEVELS = audited_plans.CASES, audited_plans.LEVELS
@@ -26,18 +27,18 @@ def test_the_claim_holds_and_much_of_it_is_seen(name):
 
 
 def test_without_a_unit_the_tree_is_smaller_by_it():
-  hierarchy = plan.Hierarchy.regular((3, 2, 2), levels=LEVELS)
+  hierarchy = plans.tree(LEVELS, 3, 2, 2)
   fewer = [canaries.without(hierarchy, k) for k in range(3)]
   assert fewer[0].child_counts(0).tolist() == [2]
   assert [h.num_leaves for h in fewer] == [8, 10, 11]
   assert fewer[1].child_counts(1).tolist() == [1, 2, 2]
   assert fewer[2].child_counts(2).tolist() == [1, 2, 2, 2, 2, 2]
   # What was all that its unit held leaves an empty unit.
-  single = plan.Hierarchy.regular((3, 2, 1), levels=LEVELS)
+  single = plans.tree(LEVELS, 3, 2, 1)
   assert [
       canaries.without(single, k).child_counts(2).tolist() for k in (1, 2)
   ] == [[1] * 5, [0, *[1] * 5]]
-  lone = plan.Hierarchy.regular((1,), levels=("image",))
+  lone = plans.tree("image", 1)
   with pytest.raises(plan.PlanError, match="give it two or more") as caught:
     canaries.without(lone, 0)
   assert "one image" in str(caught.value)
@@ -57,7 +58,7 @@ def test_a_miniature_has_the_guarantee_of_the_whole(name):
 def test_a_ragged_tree_becomes_a_regular_one_of_the_unit_drawn_most():
   ragged = plan.Release(
       plan.Hierarchy.from_sizes([[4, 2, 3], [4, 5]], levels=LEVELS),
-      plan.SamplingPlan((F(1), F(1), F(1))),
+      plans.sampling(F(1), F(1), F(1)),
       CASES["three stages"].mechanism,
   )
   small = populations.miniature(ragged, "image")
@@ -124,9 +125,7 @@ def test_what_cannot_be_audited_says_why(change, part):
 
 
 def test_copies_are_refused():
-  copied = plan.Hierarchy.regular(
-      (4, 4, 4), levels=LEVELS, copies=True, most_copies={"class": 2}
-  )
+  copied = plans.tree(LEVELS, 4, 4, 4, copies=True, most_copies={"class": 2})
   release = plan.Release(
       copied, plan.SamplingPlan(
           audited_plans.POISSON, episode=audited_plans.UNIT

@@ -13,6 +13,7 @@ from episodic_dp.auditing import canaries
 from episodic_dp.sampling import draws
 from episodic_dp.sampling import sampler
 from experiments.evidence import errata
+from tests import plans
 from tests.auditing import planted
 
 pytestmark = pytest.mark.usefixtures("quickly_compiled")
@@ -90,7 +91,7 @@ def _classes(first, last):
   numbers = np.arange(first, last + 1, dtype=np.float32)
   return canaries.canary_dataset(
       np.repeat(numbers[:, None], 2, axis=0),
-      plan.Hierarchy.regular((len(numbers), 2), levels=("class", "image")),
+      plans.tree("class image", len(numbers), 2),
   )
 
 
@@ -100,10 +101,7 @@ def _pairs_of_classes():
       _classes(0, 16),
       _classes(1, 16),
       planted.Chosen(1, 2, _in_pairs),
-      plan.SamplingPlan(
-          (plan.FixedSize(16), plan.FixedSize(2)),
-          episode=plan.Episode(way=2, shot=1, query=1, form="disjoint"),
-      ),
+      plans.sampling(16, 2, way=2, shot=1, query=1, form="disjoint"),
       plan.Mechanism(clip_unit=plan.EPISODE, noise_multiplier=8.0),
       "class",
       4,

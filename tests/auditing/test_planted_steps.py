@@ -23,6 +23,7 @@ from episodic_dp.private import noise
 from episodic_dp.private import quantile
 from episodic_dp.private import sample_level
 from episodic_dp.private import step as step_lib
+from tests import plans
 from tests.auditing import planted
 
 pytestmark = pytest.mark.usefixtures("quickly_compiled")
@@ -184,7 +185,7 @@ def of_images(count, with_curve):
   if with_curve:
     # In the support set it turns the gradient of every query around.
     images[0, 0] = 2 * SHOT / INNER_RATE
-  hierarchy = plan.Hierarchy.regular((1, count), levels=("task", "image"))
+  hierarchy = plans.tree("task image", 1, count)
   return canaries.canary_dataset(images, hierarchy)
 
 
@@ -196,10 +197,7 @@ def test_a_second_order_gradient_of_sample_level_training(monkeypatch):
       of_images(drawn + 1, True),
       of_images(drawn, False),
       bent_learner("first"),
-      plan.SamplingPlan(
-          (plan.All(), plan.FixedSize(drawn)),
-          episode=plan.Episode(way=1, shot=SHOT, query=QUERY),
-      ),
+      plans.sampling(plan.All(), drawn, way=1, shot=SHOT, query=QUERY),
       plan.Mechanism(
           clip_unit="image", order="first", inner_steps=1, inner_clip_norm=2.0,
           noise_multiplier=4.0, inner_noise_multiplier=4.0,

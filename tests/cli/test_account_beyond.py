@@ -7,8 +7,9 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.output import files
+from tests import plans
 
-H = plan.Hierarchy.regular((400, 10), levels=("user", "record"))
+H = plans.tree("user record", 400, 10)
 
 
 @pytest.fixture(name="runs")
@@ -20,7 +21,7 @@ def _runs(tmp_path):
     ledger = accounting.Ledger().add(
         plan.Release(
             H,
-            plan.SamplingPlan((plan.Poisson(0.02), plan.All())),
+            plans.sampling(0.02, plan.All()),
             plan.Mechanism(clip_unit="user", noise_multiplier=z),
         ),
         20,

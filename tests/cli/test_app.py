@@ -187,14 +187,14 @@ call("calibrate", "--config=glyphs", "--epsilon=3")
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_reader_that_leaves_is_no_error(unbuffered):
-  process = subprocess.Popen(
+  with subprocess.Popen(
       [sys.executable, "-m", "episodic_dp", "--help"],
       stdout=subprocess.PIPE, stderr=subprocess.PIPE,
       env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
-  )
-  process.stdout.close()
-  assert process.stderr.read() == b""
-  assert process.wait(60) == exit_status.ERROR
+  ) as process:
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait(60) == exit_status.ERROR
 
 
 @pytest.mark.slow  # Processes that import JAX.

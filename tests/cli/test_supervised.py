@@ -13,6 +13,7 @@ from episodic_dp.analysis import measure
 from episodic_dp.config.presets import glyphs_sample_level
 from episodic_dp.models import builder
 from episodic_dp.run import Run
+from tests import plans
 from tests.cli import tiny_runs
 
 
@@ -31,8 +32,8 @@ def test_it_states_the_guarantee_of_single_examples(trained):
   folder, spec, result = trained
   expected = accounting.guarantee(
     plan.Release(
-      plan.Hierarchy.regular((192,), levels=("drawing",)),
-      plan.SamplingPlan((plan.Poisson(0.05),)),
+      plans.tree("drawing", 192),
+      plans.sampling(0.05),
       plan.Mechanism(clip_unit="drawing", noise_multiplier=1.0),
     ),
     steps=4,

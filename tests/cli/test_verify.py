@@ -9,6 +9,7 @@ from episodic_dp import plan
 from episodic_dp.accounting import report
 from episodic_dp.analysis import costs
 from episodic_dp.cli import verify
+from tests import plans
 
 
 @pytest.fixture
@@ -107,11 +108,8 @@ def test_a_seeded_config_says_so(make_run):
 
 def test_levels_without_a_guarantee_and_the_seed_are_told(tmp_path, capsys):
   release = plan.Release(
-      plan.Hierarchy.regular((6, 4), levels=("class", "image")),
-      plan.SamplingPlan(
-          (plan.FixedSize(6), plan.FixedSize(2)),
-          episode=plan.Episode(way=3, shot=1, query=1, form="disjoint"),
-      ),
+      plans.tree("class image", 6, 4),
+      plans.sampling(6, 2, way=3, shot=1, query=1, form="disjoint"),
       plan.Mechanism(clip_unit="episode", clip_norm=1, noise_multiplier=1),
   )
   ledger = accounting.Ledger().add(release, steps=3)

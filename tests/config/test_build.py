@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from episodic_dp import data
-from episodic_dp import learners
+from episodic_dp import options
 from episodic_dp import plan
 from episodic_dp import sampling
 from episodic_dp import training
@@ -97,10 +97,9 @@ def test_the_schedule_ends_with_the_run():
   assert (sizes[0], sizes[-1]) == pytest.approx(rates)
 
 
-TRAINED = [name for name in learners.LEARNERS if name != "fine_tuning"]
-
-
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize(
+    "name", [name for name in options.LEARNERS if name != options.SUPERVISED]
+)
 def test_options_reach_every_learner(name):
   chosen = dict(
       name=name, order="first", inner_steps=2, ridge=3.0, ridge_scale=2.0
@@ -110,7 +109,7 @@ def test_options_reach_every_learner(name):
   config = _config(learner=chosen)
   config.check_complete()
   found, _ = config.make_learners((16, 16, 1), None)
-  assert type(found) is learners.LEARNERS[name][0]
+  assert type(found) is options.LEARNERS[name].load()
   assert found.inner_steps in (2, None)
   if name == "ridge":
     assert (found.ridge, found.scale, found.way) == (3.0, 2.0, 5)

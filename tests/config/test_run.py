@@ -15,6 +15,7 @@ from episodic_dp.config import defaults
 from episodic_dp.config import presets
 from episodic_dp.config.presets import glyphs
 from episodic_dp.run import Run
+from tests import plans
 
 
 def known(
@@ -245,7 +246,7 @@ def test_a_wrong_field_is_named(changes, sentence):
 def test_a_run_made_of_objects_is_checked_like_one_that_is_read():
   given = dict(
       steps=3,
-      plan=plan.SamplingPlan((plan.Poisson(0.1),)),
+      plan=plans.sampling(0.1),
       mechanism=plan.Mechanism(clip_unit="a", noise_multiplier=1.0),
   )
   assert Run(**given, optimizer=dict(rate=1)).optimizer.rate == 1.0

@@ -7,6 +7,7 @@ import pytest
 from episodic_dp import data
 from episodic_dp import plan
 from episodic_dp.errors import DataError
+from tests import plans
 
 LEVELS = ("class", "drawing")
 PEOPLE = ("participant", "class", "image")
@@ -21,7 +22,7 @@ def _dataset(**changes):
   fields = {
       "name": "tiny",
       "images": _images(6),
-      "hierarchy": plan.Hierarchy.regular((3, 2), levels=LEVELS),
+      "hierarchy": plans.tree(LEVELS, 3, 2),
   }
   return data.ArrayDataset(**(fields | changes))
 
@@ -70,7 +71,7 @@ def test_refuses_what_does_not_fit(changes, text):
 
 
 def test_many_leaves_may_share_a_row():
-  hierarchy = plan.Hierarchy.regular((1000, 3, 2), levels=PEOPLE, copies=True)
+  hierarchy = plans.tree(PEOPLE, 1000, 3, 2, copies=True)
   shared = _dataset(hierarchy=hierarchy, rows=lambda leaf: leaf % 6)
   assert int(shared.rows(jnp.int32(11))) == 5
 
@@ -107,13 +108,11 @@ def test_examples_are_their_own_units_and_keep_their_classes():
         (dict(images=POINTS, targets=1), "whose targets are numbers"),
         (dict(rows=lambda leaf: leaf // 2), "share images"),
         (
-            dict(hierarchy=plan.Hierarchy.regular(
-                (3, 2), levels=LEVELS, copies=True
-            )),
+            dict(hierarchy=plans.tree(LEVELS, 3, 2, copies=True)),
             "share images",
         ),
         (
-            dict(hierarchy=plan.Hierarchy.regular((6,), levels=("drawing",))),
+            dict(hierarchy=plans.tree("drawing", 6)),
             "neither classes nor labels",
         ),
     ],

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from episodic_dp import data
-from episodic_dp import plan
 from episodic_dp.data import public
+from tests import plans
 
 
 def dataset(images):
   return data.ArrayDataset(
       name="own",
       images=images,
-      hierarchy=plan.Hierarchy.regular((len(images),), levels=("image",)),
+      hierarchy=plans.tree("image", len(images)),
   )
 
 

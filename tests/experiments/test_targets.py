@@ -8,11 +8,11 @@ from matplotlib import image as image_lib
 import pytest
 
 from episodic_dp import accounting
+from episodic_dp import options
 from episodic_dp import plan
 from episodic_dp import training
 from episodic_dp.config import presets
 from episodic_dp.config import pvi
-from episodic_dp.learners import LEARNERS
 from episodic_dp.run import Run
 from experiments import published
 from experiments import reproduce
@@ -231,7 +231,7 @@ def test_a_loss_has_converged_where_it_stays_near_its_last():
 
 def test_every_learner_that_meta_learns_is_compared():
   assert {run.load().learner.name for run in runs_of("learners")} == {
-      name for name, entry in LEARNERS.items() if entry[3]
+      name for name in options.LEARNERS if name != options.SUPERVISED
   }
 
 

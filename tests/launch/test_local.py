@@ -1,5 +1,6 @@
 """Runs on this machine: processes that start, and end, together."""
 
+import contextlib
 import os
 import pathlib
 import signal
@@ -20,17 +21,20 @@ time.sleep(60)
 """
 
 
-def _child(code):
-  return subprocess.Popen(
-      [sys.executable, "-S", "-c", code], stdout=subprocess.PIPE,
-      start_new_session=True,
-  )
+@pytest.fixture
+def child():
+  """Start Python with a code; its pipe is closed at the end."""
+  with contextlib.ExitStack() as stack:
+    yield lambda code: stack.enter_context(subprocess.Popen(
+        [sys.executable, "-S", "-c", code], stdout=subprocess.PIPE,
+        start_new_session=True,
+    ))
 
 
-def _sleeper(on_term=75):
-  child = _child(_SLEEPS.format(on_term=on_term))
-  child.stdout.readline()  # Its handler is there.
-  return child
+def _sleeper(child, on_term=75):
+  sleeper = child(_SLEEPS.format(on_term=on_term))
+  sleeper.stdout.readline()  # Its handler is there.
+  return sleeper
 
 
 @pytest.mark.parametrize(
@@ -42,26 +46,26 @@ def _sleeper(on_term=75):
         ("import os; os.kill(os.getpid(), 9)", 75),
     ],
 )
-def test_when_one_ends_the_others_are_stopped(code, status):
-  sleeper = _sleeper()
+def test_when_one_ends_the_others_are_stopped(child, code, status):
+  sleeper = _sleeper(child)
   began = time.monotonic()
-  assert local.attend([sleeper, _child(code)]) == status
+  assert local.attend([sleeper, child(code)]) == status
   assert sleeper.returncode == 75 and time.monotonic() - began < 30
 
 
-def test_processes_that_finish_are_left_to_it():
-  children = [_child("pass"), _child("import time; time.sleep(1)")]
+def test_processes_that_finish_are_left_to_it(child):
+  children = [child("pass"), child("import time; time.sleep(1)")]
   assert local.attend(children) == 0
 
 
-def test_one_that_does_not_stop_is_killed(monkeypatch):
+def test_one_that_does_not_stop_is_killed(child, monkeypatch):
   monkeypatch.setattr(local, "_GRACE", 0.5)
-  stubborn = _child(
+  stubborn = child(
       "import signal, time; signal.signal(15, signal.SIG_IGN);"
       " print(flush=True); time.sleep(60)"
   )
   stubborn.stdout.readline()
-  assert local.attend([stubborn, _child("import sys; sys.exit(1)")]) == 1
+  assert local.attend([stubborn, child("import sys; sys.exit(1)")]) == 1
   assert stubborn.returncode == -signal.SIGKILL
 
 

@@ -22,6 +22,7 @@ from episodic_dp.sampling import episodes
 from experiments.evidence import learners as described
 from tests import fake_dataset
 from tests import fake_network
+from tests import plans
 from tests import task_sums
 from tests.cli import tiny_runs
 from tests.learners import bank
@@ -196,9 +197,7 @@ DATA = fake_dataset.FakeDataset(
     images=np.random.default_rng(0)
     .standard_normal((6 * WAY * 2, 2, 2, 1))
     .astype(np.float32),
-    hierarchy=plan.Hierarchy.regular(
-        (6, WAY, 2), levels=("participant", "class", "image")
-    ),
+    hierarchy=plans.tree("participant class image", 6, WAY, 2),
 )
 
 
@@ -218,18 +217,15 @@ def test_what_is_frozen_is_neither_clipped_nor_noised(name):
   model = models.start_from(model, start, trained=trained, rank=1)
   learner = naming.make_learner(chosen, model, way=WAY)
   data, clip_unit, units = DATA, "participant", 2
-  described = plan.SamplingPlan(
-      (plan.FixedSize(2), plan.FixedSize(WAY), plan.FixedSize(2)),
-      episode=plan.Episode(way=WAY, shot=1, query=1),
-  )
+  described = plans.sampling(2, WAY, 2, way=WAY, shot=1, query=1)
   if name == options.SUPERVISED:
     data = fake_dataset.FakeDataset(
         images=DATA.images,
-        hierarchy=plan.Hierarchy.regular((36,), levels=("image",)),
+        hierarchy=plans.tree("image", 36),
         labels=np.arange(36, dtype=np.int32) % WAY,
     )
     units, clip_unit = 4, "image"
-    described = plan.SamplingPlan((plan.FixedSize(units),))
+    described = plans.sampling(units)
   mechanism = plan.Mechanism(clip_unit=clip_unit, noise_multiplier=3.0)
   optimizer = optax.sgd(1.0)
   key = private.secret_key(bytes(8))  # The norm of noise is a random number.
@@ -289,7 +285,7 @@ def test_a_line_in_the_registry_trains_exports_and_documents_a_learner(
   images = np.random.default_rng(0).integers(0, 256, (10, 12, 12, 1), np.uint8)
   found = model.adapt(images, [i // 2 for i in range(10)]).predict(images)
   assert found.probabilities.shape == (10, 5)
-  stated = {path: words for path, words, *_ in reference.fields(options.Learner)}
-  assert stated["name"].endswith("supervised, sign")
+  (_, words, *_), *_ = reference.fields(options.Learner)
+  assert words.endswith("supervised, sign")
   assert "| Sign | these tests | all weights" in described.descriptions(
   ).markdown()

@@ -7,14 +7,10 @@ import math
 import pytest
 
 from episodic_dp import plan
+from tests import plans
 
-HIERARCHY = plan.Hierarchy.regular(
-    (20, 8, 6), levels=("participant", "class", "image")
-)
-PLAN = plan.SamplingPlan(
-    (plan.Poisson(0.1), plan.FixedSize(5), plan.FixedSize(2)),
-    episode=plan.Episode(way=5, shot=1, query=1),
-)
+HIERARCHY = plans.tree("participant class image", 20, 8, 6)
+PLAN = plans.sampling(0.1, 5, 2, way=5, shot=1, query=1)
 TASKS = plan.Mechanism(clip_unit="participant", noise_multiplier=1.0)
 INNER = dict(
     clip_unit="image", inner_clip_norm=1.0, inner_noise_multiplier=2.0,
@@ -41,7 +37,7 @@ def grouped(form, stages):
   )
 
 
-CLASSES = plan.Hierarchy.regular((20, 6), levels=("class", "image"))
+CLASSES = plans.tree("class image", 20, 6)
 EPISODES = plan.Mechanism(clip_unit="episode", noise_multiplier=1.0)
 
 

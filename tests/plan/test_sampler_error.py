@@ -15,6 +15,7 @@ from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import counts
 from episodic_dp.accounting.profiles import random_count
 from episodic_dp.plan import sampler_error
+from tests import plans
 
 
 def probabilities(table):
@@ -73,9 +74,7 @@ LEVELS = ("participant", "class", "image")
 
 def poisson(sizes, p):
   h = plan.Hierarchy.regular(sizes, levels=LEVELS)
-  return h, plan.SamplingPlan(
-      (plan.Poisson(p), plan.FixedSize(2), plan.Poisson(0.5))
-  )
+  return h, plans.sampling(plan.Poisson(p), 2, 0.5)
 
 
 def test_slots_of_each_stage():
@@ -83,7 +82,7 @@ def test_slots_of_each_stage():
   slots = sampler_error.capacities(h, p)
   assert slots == (sampler_error.binomial_table(100_000, 0.004).capacity, 2, 4)
   ragged = plan.Hierarchy.from_sizes([[4, 2, 3], [4, 5]], levels=LEVELS)
-  whole = plan.SamplingPlan((plan.All(), plan.All(), plan.FixedSize(3)))
+  whole = plans.sampling(plan.All(), plan.All(), 3)
   assert sampler_error.capacities(ragged, whole) == (2, 3, 3)
   short = plan.SamplingPlan(
       (plan.FixedSize(1), plan.FixedSize(9), plan.FixedSize(9)),
@@ -91,7 +90,7 @@ def test_slots_of_each_stage():
   )
   # They hold every family.
   uneven = plan.Hierarchy.from_sizes([[900], [1000], [10]], levels=LEVELS)
-  counted = plan.SamplingPlan((plan.All(), plan.All(), plan.Poisson(0.01)))
+  counted = plans.sampling(plan.All(), plan.All(), 0.01)
   assert sampler_error.capacities(uneven, counted)[2] == max(
       sampler_error.binomial_table(n, 0.01).capacity for n in (900, 1000, 10)
   )
@@ -120,13 +119,11 @@ def test_every_draw_is_counted():
 
 
 def test_error_grows_with_slots_stages_and_tasks():
-  h = plan.Hierarchy.regular((50, 20), levels=("class", "image"))
+  h = plans.tree("class image", 50, 20)
   episode = plan.Episode(
       way=5, shot=1, query=1, form="independent", tasks=2
   )
-  p = plan.SamplingPlan(
-      (plan.FixedSize(5), plan.FixedSize(2)), episode=episode
-  )
+  p = plans.sampling(5, 2, episode=episode)
   twice = dataclasses.replace(
       p, episode=dataclasses.replace(episode, tasks=4)
   )
@@ -143,9 +140,9 @@ def test_error_grows_with_slots_stages_and_tasks():
 
 def test_a_pass_is_charged_for_its_bins_and_its_overflow():
   n, steps = 100_000, 250
-  h = plan.Hierarchy.regular((n, 5, 4), levels=LEVELS)
+  h = plans.tree(LEVELS, n, 5, 4)
   p, poisson = (
-      plan.SamplingPlan((stage, plan.FixedSize(2), plan.FixedSize(3)))
+      plans.sampling(stage, 2, 3)
       for stage in (plan.RandomAllocation(steps), plan.Poisson(1 / steps))
   )
   assert sampler_error.capacities(h, p) == sampler_error.capacities(h, poisson)
@@ -156,9 +153,7 @@ def test_a_pass_is_charged_for_its_bins_and_its_overflow():
   assert error.log_ratio >= n * steps * 2.0**-128
   assert 0 < 10_000 * sampler_error.sampling_error(h, p).variation < 1e-12
   # One step a pass: every unit is in it, for certain.
-  whole = plan.SamplingPlan(
-      (plan.RandomAllocation(1), plan.All(), plan.All())
-  )
+  whole = plans.sampling(plan.RandomAllocation(1), plan.All(), plan.All())
   assert sampler_error.capacities(h, whole) == (n, 5, 4)
 
 

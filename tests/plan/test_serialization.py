@@ -12,6 +12,7 @@ import pytest
 
 from episodic_dp import plan
 from episodic_dp.plan import stages
+from tests import plans
 
 _RATES = st.floats(min_value=0, max_value=1, exclude_min=True)
 _STAGES = st.one_of(
@@ -100,19 +101,14 @@ def test_what_is_read_is_what_was_written(release):
 def example():
   return plan.Release(
       plan.Hierarchy.from_sizes([[4, 2, 3], [5] * 20], levels=LEVELS),
-      plan.SamplingPlan(
-          (plan.Poisson(1 / 3), plan.FixedSize(2), plan.All()),
-      ),
+      plans.sampling(plan.Poisson(1 / 3), 2, plan.All()),
       plan.Mechanism(clip_unit="unit", noise_multiplier=1.1),
   )
 
 
 def test_episodes_and_infinity_are_read_back():
-  h = plan.Hierarchy.regular((9, 5, 3), levels=LEVELS)
-  p = plan.SamplingPlan(
-      (plan.FixedSize(2), plan.FixedSize(5), plan.FixedSize(3)),
-      episode=plan.Episode(way=5, shot=1, query=2),
-  )
+  h = plans.tree(LEVELS, 9, 5, 3)
+  p = plans.sampling(2, 5, 3, way=5, shot=1, query=2)
   m = plan.Mechanism(
       clip_unit="unit", noise_multiplier=0, clip_norm=math.inf
   )

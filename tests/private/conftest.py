@@ -12,6 +12,7 @@ from episodic_dp import plan
 from episodic_dp import private
 from tests import fake_dataset
 from tests import fake_learner
+from tests import plans
 
 WAY, SIDE = 3, 4
 LEVELS = ("participant", "class", "image")
@@ -49,9 +50,7 @@ def make_run():
   """make_run(participants, stage, **mechanism) -> Run."""
 
   def make(participants=8, stage=None, *, rotate=False, **mechanism):
-    hierarchy = plan.Hierarchy.regular(
-        (participants, WAY, 3), levels=LEVELS, copies=True
-    )
+    hierarchy = plans.tree(LEVELS, participants, WAY, 3, copies=True)
     dataset = fake_dataset.FakeDataset(
         images=np.random.default_rng(0).integers(
             0, 256, (hierarchy.num_leaves, SIDE, SIDE, 1), np.uint8
@@ -59,10 +58,8 @@ def make_run():
         hierarchy=hierarchy,
         rotate=rotate,
     )
-    sampling_plan = plan.SamplingPlan(
-        (stage or plan.FixedSize(5), plan.FixedSize(WAY), plan.FixedSize(2)),
-        episode=plan.Episode(way=WAY, shot=1, query=1),
-    )
+    sampling_plan = plans.sampling(
+        stage or plan.FixedSize(5), WAY, 2, way=WAY, shot=1, query=1)
     settings = {"clip_unit": "participant", "noise_multiplier": 1.0}
     return Run(
         learners.MAML(

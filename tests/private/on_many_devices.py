@@ -24,6 +24,7 @@ from episodic_dp import private
 from episodic_dp import training
 from episodic_dp.data import dataset as dataset_lib
 from episodic_dp.private import step as step_lib
+from tests import plans
 from tests import task_sums
 from tests.auditing import planted_on_devices
 from tests.task_sums import flat
@@ -35,7 +36,7 @@ DEVICES = (1, 2, 4, 8)
 
 
 def dataset(*, labels=False):
-  hierarchy = plan.Hierarchy.regular((PARTICIPANTS, WAY, 3), levels=LEVELS)
+  hierarchy = plans.tree(LEVELS, PARTICIPANTS, WAY, 3)
   rng = np.random.default_rng(0)
   shape = (hierarchy.num_leaves, SIDE, SIDE, 1)
   images = rng.integers(0, 256, shape, np.uint8)
@@ -67,10 +68,7 @@ class OwnHead(learners.Learner):
 
 
 def tasks_plan(rate=0.5):
-  return plan.SamplingPlan(
-      (plan.Poisson(rate), plan.FixedSize(WAY), plan.FixedSize(2)),
-      episode=plan.Episode(way=WAY, shot=1, query=1),
-  )
+  return plans.sampling(plan.Poisson(rate), WAY, 2, way=WAY, shot=1, query=1)
 
 
 def mechanism(**options):
@@ -110,10 +108,7 @@ def cases():
               MODEL, inner_steps=1, inner_rate=0.5, order="first"
           ),
           data,
-          plan.SamplingPlan(
-              (plan.FixedSize(5), plan.FixedSize(WAY), plan.FixedSize(2)),
-              episode=plan.Episode(way=WAY, shot=1, query=1),
-          ),
+          plans.sampling(5, WAY, 2, way=WAY, shot=1, query=1),
           mechanism(
               clip_unit="image", order="first", inner_steps=1,
               inner_clip_norm=0.5, inner_noise_multiplier=1.0,
@@ -122,10 +117,7 @@ def cases():
       "dp_sgd": (
           learners.Supervised(MODEL),
           dataset(labels=True),
-          plan.SamplingPlan(
-              (plan.FixedSize(PARTICIPANTS), plan.FixedSize(WAY),
-               plan.Poisson(0.2)),
-          ),
+          plans.sampling(PARTICIPANTS, WAY, 0.2),
           mechanism(clip_unit="image"),
       ),
   }

@@ -33,6 +33,7 @@ from episodic_dp.private import step as step_lib
 from episodic_dp.sampling import episodes
 from tests import fake_dataset
 from tests import fake_learner
+from tests import plans
 from tests import task_sums
 from tests.task_sums import flat
 
@@ -415,12 +416,10 @@ def test_a_whole_step_with_records_of_nan_and_infinity(unit):
   pixels[3, 5] = FINITE  # NaN
   pixels[4, 7] = FINITE + 1  # infinity
   if supervised:
-    hierarchy = plan.Hierarchy.regular((8,), levels=("image",))
+    hierarchy = plans.tree("image", 8)
     stages, episode = (plan.All(),), None
   else:
-    hierarchy = plan.Hierarchy.regular(
-        (8, 1, 2), levels=("participant", "class", "image")
-    )
+    hierarchy = plans.tree("participant class image", 8, 1, 2)
     stages = (plan.All(), plan.FixedSize(1), plan.FixedSize(2))
     episode = EPISODE
 
@@ -565,7 +564,7 @@ def test_constant_images_give_finite_gradients(norm):
 def _dataset(images, hierarchy=None):
   return fake_dataset.FakeDataset(
       images=images,
-      hierarchy=hierarchy or plan.Hierarchy.regular((8,), levels=("image",)),
+      hierarchy=hierarchy or plans.tree("image", 8),
       labels=np.zeros(len(images), np.int32),
   )
 

@@ -24,6 +24,7 @@ from episodic_dp.private import keys
 from episodic_dp.private import noise
 from episodic_dp.private import sample_level
 from tests import fake_dataset
+from tests import plans
 
 _SLOW = pytest.mark.slow
 _SGD = optax.sgd(0.1)
@@ -137,12 +138,12 @@ def repeated(found) -> list[str]:
 
 
 def supervised(run):
-  hierarchy = plan.Hierarchy.regular((12, 6), levels=("class", "image"))
+  hierarchy = plans.tree("class image", 12, 6)
   run.dataset.hierarchy = hierarchy
   run.dataset.labels = np.arange(72) % 3
   return run._replace(
       learner=learners.Supervised(run.learner.model),
-      plan=plan.SamplingPlan((plan.Poisson(0.5), plan.Poisson(0.5))),
+      plan=plans.sampling(0.5, 0.5),
       mechanism=dataclasses.replace(run.mechanism, clip_unit="image"),
   )
 
@@ -326,14 +327,9 @@ DATA = fake_dataset.FakeDataset(
     images=np.random.default_rng(0)
     .standard_normal((TASKS * WAY * 2, 1, 1, 4))
     .astype(np.float32),
-    hierarchy=plan.Hierarchy.regular(
-        (TASKS, WAY, 2), levels=("participant", "class", "image")
-    ),
+    hierarchy=plans.tree("participant class image", TASKS, WAY, 2),
 )
-PLAN = plan.SamplingPlan(
-    (plan.FixedSize(TASKS), plan.FixedSize(WAY), plan.FixedSize(2)),
-    episode=plan.Episode(way=WAY, shot=1, query=1),
-)
+PLAN = plans.sampling(TASKS, WAY, 2, way=WAY, shot=1, query=1)
 
 
 def dropped(params, images, key):
@@ -424,14 +420,14 @@ def apply_mixed(params, images):
 def test_what_mixes_is_refused_for_examples(mixing):
   examples = fake_dataset.FakeDataset(
       images=DATA.images[:TASKS],
-      hierarchy=plan.Hierarchy.regular((TASKS,), levels=("image",)),
+      hierarchy=plans.tree("image", TASKS),
       labels=np.arange(TASKS) % WAY,
   )
   with pytest.raises(plan.UnsoundPlanError, match="mixes examples"):
     taken(
         learners.Supervised(mixing),
         data=examples,
-        described=plan.SamplingPlan((plan.FixedSize(TASKS),)),
+        described=plans.sampling(TASKS),
         clip_unit="image",
     )
 

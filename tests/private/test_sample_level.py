@@ -26,6 +26,7 @@ from episodic_dp.private import sample_level
 from episodic_dp.sampling import episodes
 from tests import fake_dataset
 from tests import frequencies
+from tests import plans
 from tests import task_sums
 from tests.task_sums import flat
 
@@ -210,12 +211,9 @@ DATA = fake_dataset.FakeDataset(
     images=np.random.default_rng(0).standard_normal(
         (8 * WAY * 6, SIDE, SIDE, 1), np.float32
     ),
-    hierarchy=plan.Hierarchy.regular((8, WAY, 6), levels=LEVELS),
+    hierarchy=plans.tree(LEVELS, 8, WAY, 6),
 )
-PLAN = plan.SamplingPlan(
-    (plan.Poisson(0.5), plan.FixedSize(WAY), plan.FixedSize(4)),
-    episode=plan.Episode(way=WAY, shot=SHOT, query=QUERY),
-)
+PLAN = plans.sampling(0.5, WAY, 4, way=WAY, shot=SHOT, query=QUERY)
 
 
 def make_step(m, by, data=DATA, p=PLAN):
@@ -265,7 +263,9 @@ def refused(text, *, by, m=None):
 
 def test_networks_that_mix_examples_are_refused():
   mixed = MODEL._replace(
-      apply=lambda params, images: MODEL.apply(params, images - images.mean(0, keepdims=True)),
+      apply=lambda params, images: MODEL.apply(
+          params, images - images.mean(0, keepdims=True)
+      ),
       mixes_examples=False,  # A claim is not believed.
   )
   assert refused("mixes examples.*norm='group'", by=learners.MAML(
@@ -363,7 +363,7 @@ def _dataset(hierarchy=None, **changes):
   rng = np.random.default_rng(0)
   fields = dict(
       images=rng.integers(0, 256, (ROWS, SIDE, SIDE, 1), np.uint8),
-      hierarchy=hierarchy or plan.Hierarchy.regular((ROWS,), levels=("image",)),
+      hierarchy=hierarchy or plans.tree("image", ROWS),
       labels=rng.integers(0, CLASSES, ROWS),
   )
   return fake_dataset.FakeDataset(**(fields | changes))
@@ -463,7 +463,7 @@ def test_data_that_cannot_be_learned_so_are_refused(changes, text):
 
 
 def test_who_adapts_or_clips_otherwise_is_refused():
-  described = plan.SamplingPlan((plan.All(), plan.Poisson(0.5)))
+  described = plans.sampling(plan.All(), 0.5)
   for learner, unit, text in (
       (learners.MAML(LEARNER.model), "image", "MAML adapts to support sets"),
       (LEARNER, "class", "no episode.*clip_unit='image'"),

@@ -10,6 +10,7 @@ from episodic_dp import private
 from episodic_dp.pvi import gaussian
 from episodic_dp.pvi import likelihoods
 from episodic_dp.pvi import servers
+from tests import plans
 from tests.pvi import problems
 
 CLIENTS = 5
@@ -19,8 +20,8 @@ KEY = private.secret_key(b"abcdefgh")
 
 def _release(stage=None, clip_norm=float("inf"), noise=0.0, **changes):
   return plan.Release(
-      plan.Hierarchy.regular((CLIENTS,), levels=("client",)),
-      plan.SamplingPlan((stage or plan.All(),)),
+      plans.tree("client", CLIENTS),
+      plans.sampling(stage or plan.All()),
       plan.Mechanism(
           clip_unit="client", clip_norm=clip_norm, noise_multiplier=noise,
           **changes,
@@ -149,7 +150,7 @@ def test_the_noise_has_the_spread_that_is_accounted_for(begun):
       lambda n: step(jax.random.fold_in(KEY, n), begun, nobody)
   )(jnp.arange(2000))
   for found, start in zip(drawn.total, begun.total):
-    spread = np.std(found - start, axis=0)
+    spread = np.std(found - start[None], axis=0)
     np.testing.assert_allclose(spread, clip_norm * z, rtol=0.1)
   np.testing.assert_allclose(drawn.variance, (clip_norm * z) ** 2)
 
@@ -185,8 +186,8 @@ def test_rounds_draw_clients_at_their_rate(begun):
         ),
         (
             plan.Release(
-                plan.Hierarchy.regular((5, 4), levels=("client", "example")),
-                plan.SamplingPlan((plan.All(), plan.Poisson(0.5))),
+                plans.tree("client example", 5, 4),
+                plans.sampling(plan.All(), 0.5),
                 plan.Mechanism(
                     clip_unit="client", clip_norm=1.0, noise_multiplier=1.0
                 ),

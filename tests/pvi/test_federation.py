@@ -13,6 +13,7 @@ from episodic_dp.pvi import federation as federation_lib
 from episodic_dp.pvi import gaussian
 from episodic_dp.pvi import likelihoods
 from episodic_dp.pvi import servers
+from tests import plans
 from tests.pvi import problems
 from tests.pvi import tiny_run
 
@@ -140,7 +141,7 @@ def test_what_has_no_proof_is_refused(change, words):
   fields = dict(clip_unit="example", clip_norm=1.0, noise_multiplier=1.0)
   made = [
       plan.Release(
-          m.hierarchy, plan.SamplingPlan((stage,)),
+          m.hierarchy, plans.sampling(stage),
           plan.Mechanism(**(fields | change)),
       )
       for m in members

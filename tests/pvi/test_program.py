@@ -12,6 +12,7 @@ from episodic_dp import plan
 from episodic_dp import pvi
 from episodic_dp import training
 from episodic_dp.pvi import federation as federation_lib
+from tests import plans
 from tests.pvi import problems
 from tests.pvi import tiny_run
 
@@ -118,7 +119,7 @@ def test_rounds_without_noise_find_the_posterior_of_the_clients(tmp_path):
   alone = dataclasses.replace(
       spec, clients=joined, damping=1.0,
       releases=(dataclasses.replace(
-          release, hierarchy=plan.Hierarchy.regular((1,), levels=("client",))
+          release, hierarchy=plans.tree("client", 1)
       ),),
   )
   expected = pvi.run(alone, tmp_path / "alone").posterior.natural

@@ -13,6 +13,7 @@ from episodic_dp.plan import sampler_error
 from episodic_dp.sampling import draws
 from episodic_dp.sampling import numpy_sampler
 from tests import frequencies
+from tests import plans
 from tests.sampling import oracle
 
 F, P, A = plan.FixedSize, plan.Poisson, plan.All
@@ -94,7 +95,7 @@ def test_subsets_are_as_likely_as_in_algorithm_1(stages, draw):
 @both_samplers
 def test_every_order_of_all_is_equally_likely(draw):
   hierarchy = plan.Hierarchy.from_sizes(4, levels=("image",))
-  indices, mask = draw(hierarchy, plan.SamplingPlan((A(),)))
+  indices, mask = draw(hierarchy, plans.sampling(A()))
   assert mask.all()
   frequencies.check_rows(indices, 24)
 
@@ -113,7 +114,7 @@ def test_order_is_uniform_given_the_subset_at_every_stage():
   # Also where the number drawn is random.
   indices, mask = _draw(
       plan.Hierarchy.from_sizes(6, levels=("image",)),
-      plan.SamplingPlan((P(0.5),)),
+      plans.sampling(P(0.5)),
   )
   three = mask.sum(axis=1) == 3
   frequencies.check_rows(np.argsort(indices[three][:, :3], axis=1), 6)
@@ -132,7 +133,7 @@ def test_tasks_drawn_independently(draw):
 
 def test_steps_are_independent():
   hierarchy = plan.Hierarchy.from_sizes(8, levels=("image",))
-  indices, _ = _draw(hierarchy, plan.SamplingPlan((F(1),)))
+  indices, _ = _draw(hierarchy, plans.sampling(F(1)))
   frequencies.check_pairs(indices[:-1, 0], indices[1:, 0], 8)
 
 
@@ -189,7 +190,7 @@ def _check_structure(indices, mask, leaves):
 
 def test_short_units_are_taken_whole():
   hierarchy = plan.Hierarchy.from_sizes([3, 0, 1], levels=("class", "image"))
-  p = plan.SamplingPlan((A(), F(2)))
+  p = plans.sampling(A(), F(2))
   with pytest.raises(plan.PlanError, match="class 1 has 0 of level 'image'"):
     sampling.sample(KEY, hierarchy, p, 0)
   p = plan.SamplingPlan((A(), F(2)), allow_short_units=True)
@@ -208,7 +209,7 @@ def test_leaf_rows_are_rows_of_the_data():
   label = rng.permutation(np.repeat(np.arange(10), 6))
   hierarchy = plan.Hierarchy.from_labels({"class": label})
   assert hierarchy.leaf_rows is not None
-  p = plan.SamplingPlan((P(0.4), F(3)))
+  p = plans.sampling(P(0.4), F(3))
   seen, padded = set(), 0
   for step in range(30):
     indices, mask = sampling.sample(KEY, hierarchy, p, step)
@@ -223,7 +224,7 @@ def test_leaf_rows_are_rows_of_the_data():
 
 
 def test_pure_in_key_and_step():
-  hierarchy, p = _hierarchy(), plan.SamplingPlan((F(2), F(2), F(2)))
+  hierarchy, p = _hierarchy(), plans.sampling(F(2), F(2), F(2))
   first, _ = sampling.sample(KEY, hierarchy, p, 3)
   again, _ = sampling.sample(KEY, _hierarchy(), p, np.int64(3))
   np.testing.assert_array_equal(first, again)
@@ -240,7 +241,7 @@ def test_largest_leaf_numbers():
   """Leaves up to 2^31 - 1, where int32 arithmetic is about to overflow."""
   size = (2**31 - 1) // 10
   hierarchy = plan.Hierarchy.regular((size, 5, 2), levels=oracle.LEVELS)
-  p = plan.SamplingPlan((F(400), F(5), F(2)))
+  p = plans.sampling(F(400), F(5), F(2))
   indices, mask = sampling.sample(KEY, hierarchy, p, 0)
   _check_structure(indices, mask, hierarchy.num_leaves)
   units = np.asarray(indices) // 10
@@ -249,7 +250,7 @@ def test_largest_leaf_numbers():
   everything = np.sort(np.asarray(indices).reshape(400, 10) % 10, axis=1)
   assert (everything == np.arange(10)).all()
   one = plan.Hierarchy.regular((1, 2**31 - 1), levels=oracle.LEVELS[:2])
-  indices, mask = sampling.sample(KEY, one, plan.SamplingPlan((A(), F(50))), 0)
+  indices, mask = sampling.sample(KEY, one, plans.sampling(A(), F(50)), 0)
   _check_structure(indices, mask, 2**31 - 1)
   assert indices.max() > 2**30
 
@@ -257,7 +258,7 @@ def test_largest_leaf_numbers():
 @pytest.mark.slow
 def test_cost_forgets_the_number_of_participants():
   """Compiled operations and bytes, for 10^8 and 10^4 participants."""
-  p = plan.SamplingPlan((F(1600), F(5), F(2)))
+  p = plans.sampling(F(1600), F(5), F(2))
   hierarchies = [
       plan.Hierarchy.regular((n, 5, 2), levels=oracle.LEVELS)
       for n in (10**4, 10**8)
@@ -276,7 +277,7 @@ def test_cost_forgets_the_number_of_participants():
 @functools.cache
 def _compiled(units, steps):
   hierarchy = plan.Hierarchy.regular((units,), levels=oracle.LEVELS[:1])
-  p = plan.SamplingPlan((plan.RandomAllocation(steps),))
+  p = plans.sampling(plan.RandomAllocation(steps))
   return jax.jit(
       jax.vmap(
           lambda key, step: sampling.sample(key, hierarchy, p, step), (None, 0)
@@ -361,9 +362,7 @@ def test_order_within_a_step_is_uniform():
 def test_units_that_hold_unequal_families():
   tree = [[4, 2, 3], [4, 5], [2], [3, 3, 3, 3]]
   hierarchy = plan.Hierarchy.from_sizes(tree, levels=oracle.LEVELS)
-  p = plan.SamplingPlan(
-      (plan.RandomAllocation(3), plan.All(), plan.FixedSize(2))
-  )
+  p = plans.sampling(plan.RandomAllocation(3), plan.All(), 2)
   alphabet = np.repeat(range(4), [sum(sizes) for sizes in tree])
   drawn = []
   for step in range(3):

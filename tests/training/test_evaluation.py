@@ -18,6 +18,7 @@ from episodic_dp import sampling
 from episodic_dp import training
 from episodic_dp.training import evaluation
 from tests import fake_learner
+from tests import plans
 
 WAY, SHOT, QUERY = 3, 2, 2
 
@@ -211,7 +212,7 @@ class _Centred(nn.Module):
   @nn.compact
   def __call__(self, x):
     x = x.reshape(len(x), -1)
-    return nn.Dense(WAY, name="head")(x - x.mean(0))
+    return nn.Dense(WAY, name="head")(x - x.mean(0, keepdims=True))
 
 
 def test_queries_are_measured_one_by_one_and_together_on_demand():
@@ -247,7 +248,7 @@ def _points():
   return data.ArrayDataset(
       name="lines",
       images=points.reshape(-1, 1, 1, 2),
-      hierarchy=plan.Hierarchy.regular((8, 6), levels=("participant", "point")),
+      hierarchy=plans.tree("participant point", 8, 6),
       targets=1,
   )
 

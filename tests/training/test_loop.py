@@ -22,6 +22,7 @@ from episodic_dp.private import state as state_lib
 from episodic_dp.training import checkpoint
 from episodic_dp.training import loop
 from episodic_dp.training import metrics
+from tests import plans
 from tests.training import tiny_run
 
 STEPS = 13
@@ -245,7 +246,7 @@ def test_a_refused_plan_writes_no_key(tmp_path, monkeypatch):
 
 def test_tasks_that_share_records_train_with_a_guarantee_for_these(tmp_path):
   spec = tiny_run.spec(3)
-  hierarchy = plan.Hierarchy.regular((60, 4), levels=("class", "image"))
+  hierarchy = plans.tree("class image", 60, 4)
   episode = plan.Episode(
       way=tiny_run.WAY, shot=1, query=2, form="independent", tasks=4
   )

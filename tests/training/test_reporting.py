@@ -10,15 +10,12 @@ from episodic_dp import plan
 from episodic_dp import training
 from episodic_dp.training import evaluation
 from episodic_dp.training import reporting
+from tests import plans
 
 
 def _guarantees(copies=False):
-  hierarchy = plan.Hierarchy.regular(
-      (500, 5, 4), levels=("user", "class", "image"), copies=copies
-  )
-  stages = plan.SamplingPlan(
-      (plan.Poisson(0.1), plan.FixedSize(3), plan.FixedSize(2))
-  )
+  hierarchy = plans.tree("user class image", 500, 5, 4, copies=copies)
+  stages = plans.sampling(0.1, 3, 2)
   mechanism = plan.Mechanism(clip_unit="user", noise_multiplier=1.0)
   release = plan.Release(hierarchy, stages, mechanism)
   return accounting.guarantees(release, steps=3, delta=1e-5)

@@ -7,6 +7,7 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.training import meta_training
+from tests import plans
 
 DELTA = 1e-5
 PASS = 32
@@ -14,10 +15,10 @@ PASS = 32
 
 def _spending(first, steps, *ranges, noise=1.0, unit=None):
   """Return release and spending of a run, which needs no data for it."""
-  hierarchy = plan.Hierarchy.regular((500, 4), levels=("user", "image"))
+  hierarchy = plans.tree("user image", 500, 4)
   release = plan.Release(
       hierarchy,
-      plan.SamplingPlan((first, plan.FixedSize(1))),
+      plans.sampling(first, 1),
       plan.Mechanism(clip_unit="user", noise_multiplier=noise),
   )
   spec = types.SimpleNamespace(

@@ -17,6 +17,7 @@ from episodic_dp import private
 from episodic_dp import training
 from episodic_dp.training import reporting
 from episodic_dp.training import resume
+from tests import plans
 
 WAY, SHOT, QUERY, SIDE = 3, 1, 2, 4
 CHECKPOINT_EVERY, EVALUATE_EVERY = 4, 12
@@ -34,9 +35,7 @@ def dataset(seed=0, participants=20):
   return data.ArrayDataset(
       name="tiny",
       images=images.reshape(-1, SIDE, SIDE, 1),
-      hierarchy=plan.Hierarchy.regular(
-          (participants, WAY, 4), levels=LEVELS
-      ),
+      hierarchy=plans.tree(LEVELS, participants, WAY, 4),
   )
 
 
@@ -88,10 +87,7 @@ def spec(
       validation=validation(),
       release=plan.Release(
           train.hierarchy,
-          plan.SamplingPlan(
-              (plan.Poisson(0.2), plan.FixedSize(WAY), plan.FixedSize(3)),
-              episode=plan.Episode(way=WAY, shot=SHOT, query=QUERY),
-          ),
+          plans.sampling(0.2, WAY, 3, way=WAY, shot=SHOT, query=QUERY),
           mechanism
           or plan.Mechanism(
               clip_unit="participant", noise_multiplier=noise_multiplier
