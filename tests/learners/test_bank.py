@@ -8,7 +8,9 @@ import numpy as np
 import optax
 import pytest
 
+from episodic_dp import backends
 from episodic_dp import export
+from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp import options
 from episodic_dp import plan
@@ -19,13 +21,14 @@ from episodic_dp.learners import naming
 from episodic_dp.models import parts
 from episodic_dp.private import step as step_lib
 from episodic_dp.sampling import episodes
-from experiments.evidence import learners as described
+from experiments.evidence import learners as pages
 from tests import fake_dataset
 from tests import fake_network
 from tests import plans
 from tests import task_sums
 from tests.cli import tiny_runs
 from tests.learners import bank
+from tests.learners import tiny
 from tests.task_sums import flat
 
 WAY, SHOT, QUERY, TASKS = bank.WAY, 2, 4, 4
@@ -191,6 +194,54 @@ def test_one_clip_unit_moves_the_sum_by_no_more_than_the_sensitivity(
   assert max(removed) > (0.99 if "layers" not in described else 0.5) * one
 
 
+# The gradient is that of a plain loop over the equations ----------------------
+
+_NORMS = {"per_step_norm": True, "learned_rates": True}
+SWITCHES = [
+    {}, {"learned_rates": True}, {"loss_weights": (0.2, 0.3, 0.5)},
+    _NORMS | {"loss_weights": (0.5, 0.1, 0.4)}, {"per_step_norm": True},
+]
+PLAIN = [
+    *(
+        learners.MAML(
+            tiny.normalising_model() if "per_step_norm" in switches
+            else tiny.model(),
+            inner_steps=3, inner_rate=0.4, **switches,
+        )
+        for switches in SWITCHES
+    ),
+    learners.ANIL(tiny.model(), inner_steps=3, inner_rate=0.4),
+    learners.MetaSGD(tiny.model(), inner_steps=3),
+    learners.ProtoNet(tiny.model(out=5), way=WAY, scale=0.5),
+    *(
+        learners.RidgeHead(
+            tiny.model(out=features), way=WAY, ridge=0.5, scale=3.0
+        )
+        for features in (2, 8)
+    ),
+]
+
+
+@pytest.mark.parametrize("loops", [True, False])
+@pytest.mark.parametrize("learner", PLAIN, ids=lambda x: type(x).__name__)
+@pytest.mark.few(12)
+def test_loss_and_gradient_are_those_of_the_plain_loop(
+    learner, loops, monkeypatch
+):
+  chosen = backends.choices()._replace(loops=loops)
+  monkeypatch.setattr(backends, "choices", lambda: chosen)
+  episode, rng = tiny.episode(), np.random.default_rng(0)
+  params = jax.tree.map(  # So that no step is like another.
+      lambda p: np.asarray(p) + 0.1 * rng.standard_normal(p.shape),
+      learner.init(jax.random.key(0)),
+  )
+  tiny.assert_gradient(
+      lambda p: learner.loss(p, episode),
+      lambda p: tiny.plain_loss(learner, p, episode),
+      params,
+  )
+
+
 # Noise falls on the parts of a network that are trained, alone ----------------
 
 DATA = fake_dataset.FakeDataset(
@@ -287,5 +338,6 @@ def test_a_line_in_the_registry_trains_exports_and_documents_a_learner(
   assert found.probabilities.shape == (10, 5)
   (_, words, *_), *_ = reference.fields(options.Learner)
   assert words.endswith("supervised, sign")
-  assert "| Sign | these tests | all weights" in described.descriptions(
-  ).markdown()
+  assert "| Sign | these tests | all weights" in (
+      pages.descriptions().markdown()
+  )

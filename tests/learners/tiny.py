@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp.sampling import episodes
 
@@ -39,6 +40,21 @@ def model(width=3, out=WAY):
   return models.Model(init, apply, mixes_examples=False)
 
 
+def normalising_model():
+  """The tiny model with an affine layer, as after a normalisation."""
+  plain = model()
+
+  def init(key):
+    params = plain.init(key)
+    return params | {"norm": {"scale": jnp.ones(3), "bias": jnp.zeros(3)}}
+
+  def apply(params, images):
+    x = plain.apply(params, images)
+    return x * params["norm"]["scale"][None] + params["norm"]["bias"][None]
+
+  return models.Model(init, apply, mixes_examples=False)
+
+
 def outputs(params, images):
   """The model's, in NumPy."""
   return np.tanh(images.reshape(len(images), -1) @ params["body"]) @ (
@@ -68,6 +84,64 @@ def slope(params, examples, scale=1.0, bias=0.0):
       "body": x.T @ ((error @ params["head"].T) * (1 - hidden**2)),
       "head": hidden.T @ error,
   }
+
+
+def prototype_logits(params, support, images):
+  """Minus the squared distances to the means of the classes."""
+  embedded = outputs(params, support.images)
+  result = np.zeros((len(images), WAY))
+  for k in range(WAY):
+    members = [e for e, label in zip(embedded, support.labels) if label == k]
+    prototype = sum(members) / len(members)
+    for i, query in enumerate(outputs(params, images)):
+      result[i, k] = -sum((query - prototype) ** 2)
+  return result
+
+
+def ridge_logits(params, support, images):
+  """The minimum as a least-squares problem with d more equations."""
+  x, y = outputs(params["model"], support.images), np.eye(WAY)[support.labels]
+  d, weight = x.shape[1], np.exp(params["log_ridge"])
+  rows = np.concatenate([x, np.sqrt(weight) * np.eye(d)])
+  found = np.linalg.lstsq(rows, np.concatenate([y, np.zeros((d, WAY))]))[0]
+  queries = outputs(params["model"], images)
+  return np.exp(params["log_scale"]) * queries @ found
+
+
+def descent_loss(learner, params, episode):
+  """MAML, with its switches, ANIL and Meta-SGD by hand."""
+  steps, names = learner.inner_steps, ("body", "head")
+  rates = {k: [learner.inner_rate] * steps for k in names}
+  if isinstance(learner, learners.ANIL):
+    rates["body"] = [0.0] * steps
+  if learner.learned_rates:
+    params, rates = params["model"], params["rates"]
+  if isinstance(learner, learners.MetaSGD):
+    rates = {k: [rates[k]] * steps for k in names}
+  norms = [np.ones((steps, 3)), np.zeros((steps, 3))]
+  if learner.per_step_norm:
+    norms = [params["norm"][k] for k in ("scale", "bias")]
+  total, last = 0.0, [0.0] * (steps - 1) + [1.0]
+  for i, weight in enumerate(learner.loss_weights or last):
+    scale, bias = (norm[i] for norm in norms)
+    gradient = slope(params, episode.support, scale, bias)
+    params = {k: params[k] - rates[k][i] * gradient[k] for k in names}
+    logits = outputs(params, episode.query.images) * scale + bias
+    total += weight * cross_entropy(logits, episode.query.labels)
+  return total
+
+
+def plain_loss(learner, params, episode):
+  """The loss of a learner of the library by loops over its equations."""
+  logits = {
+      learners.ProtoNet: prototype_logits, learners.RidgeHead: ridge_logits
+  }.get(type(learner))
+  if logits is None:
+    return descent_loss(learner, params, episode)
+  found = logits(params, episode.support, episode.query.images)
+  if logits is prototype_logits:
+    found *= learner.scale
+  return cross_entropy(found, episode.query.labels)
 
 
 def descend(params, examples, steps, rate, names=("body", "head")):
