@@ -79,7 +79,8 @@ def _scene(key: jax.Array, numbers: jax.Array) -> jax.Array:
   side = np.linspace(-1, 1, SIZE)
   # Pixels as complex numbers, as seen by each leaf.
   x, y = of["place"]
-  pixels = (side + 1j * side[:, None])[None] - 0.3 * lax.complex(x, y)
+  grid = jnp.asarray(side + 1j * side[:, None])[None]
+  pixels = grid - 0.3 * lax.complex(x, y)
   pixels = pixels * jnp.exp(0.5j * _as_complex(of["turn"][0]))
   longer = jnp.exp(0.4 * of["aspect"][0])
   pixels = _as_complex(pixels.real * longer) + (
@@ -99,7 +100,7 @@ def _scene(key: jax.Array, numbers: jax.Array) -> jax.Array:
   tint = jnp.exp(0.5 * of["contrast"] - 2.2) * (1 + 0.2 * of["tint"])
   first, second = _textures(of_texture, of)
   colour = 0.45 + 0.22 * of["brightness"] + first[None] * tint
-  colour = colour + 0.04 * second * of["second_tint"]
+  colour = colour + 0.04 * second[None] * of["second_tint"]
   layers = (jnp.moveaxis(colour, 0, -1) + hue) * shade[..., None]
   image = layers[0]
   for layer, mask in zip(layers[1:], inside[1:, ..., None]):
@@ -132,5 +133,5 @@ def _textures(key: jax.Array, of: dict[str, jax.Array]) -> jax.Array:
   return fields / (fields.std((2, 3), keepdims=True) + 1e-6)
 
 
-def _as_complex(x: jax.Array) -> jax.Array:
-  return x.astype(jnp.complex64)
+def _as_complex(x: jax.typing.ArrayLike) -> jax.Array:
+  return jnp.asarray(x, jnp.complex64)

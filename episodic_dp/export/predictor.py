@@ -21,6 +21,7 @@ from episodic_dp import backends
 from episodic_dp import errors
 from episodic_dp import learners
 from episodic_dp import models
+from episodic_dp import options
 from episodic_dp.accounting import statement as statement_lib
 from episodic_dp.export import folder as folder_lib
 from episodic_dp.export import preprocessing

@@ -120,9 +120,10 @@ class Learner(abc.ABC):
     Raises:
       PlanError: a setting is out of range.
     """
-    known = inspect.signature(cls).parameters
+    make: Any = cls
+    known = inspect.signature(make).parameters
     settings = cls.settings(chosen, way)
-    return cls(model, **{k: v for k, v in settings.items() if k in known})
+    return make(model, **{k: v for k, v in settings.items() if k in known})
 
   @classmethod
   def settings(cls, chosen: options.Learner, way: int) -> dict[str, Any]:
