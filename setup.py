@@ -123,6 +123,7 @@ setuptools.setup(
         "orbax-checkpoint>=0.12.8",
         "pillow>=11.0",
         "safetensors>=0.6",
+        "scikit-learn>=1.6",
         "scipy>=1.15",
         "tensorboardX>=2.6.5",
         "tensorflow-datasets>=4.9.10",

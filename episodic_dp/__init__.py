@@ -7,9 +7,13 @@ a guarantee never imports JAX.
 """
 
 import importlib
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from episodic_dp._version import __version__
+
+if TYPE_CHECKING:  # For editors and type checkers alone.
+  from episodic_dp.backends import use_all_cores
+  from episodic_dp.estimator import FewShotClassifier
 
 __all__ = [
     "FewShotClassifier",

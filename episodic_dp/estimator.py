@@ -1,4 +1,4 @@
-"""Train a private few-shot classifier on arrays, in the style of scikit-learn.
+"""Train a private few-shot classifier on arrays, for scikit-learn.
 
 Example:
   model = FewShotClassifier(epsilon=2.0).fit(images, labels, people)
@@ -6,16 +6,21 @@ Example:
 """
 
 from collections.abc import Callable
+import contextlib
 import dataclasses
+import io
+import json
 import os
 import pathlib
-import shutil
-import sys
 import tempfile
 from typing import Any
-import weakref
+import warnings
 
 import numpy as np
+from PIL import Image
+from scipy import sparse
+from sklearn import base
+from sklearn import exceptions
 
 from episodic_dp import accounting
 from episodic_dp import backends
@@ -27,17 +32,22 @@ from episodic_dp import plan
 from episodic_dp import training
 from episodic_dp.config import solving
 from episodic_dp.config.presets import own_data
+from episodic_dp.data.own_data import readers
+from episodic_dp.export import preprocessing
 from episodic_dp.export import writing
+from episodic_dp.export.predictor import Adapted
 from episodic_dp.models import builder
 from episodic_dp.output import files
 from episodic_dp.plan import labels as labels_lib
 from episodic_dp.run import Run
 
 _LEVELS = ("person", "class", "example")
+_OPTIONS = "estimator.json"  # Of a saved folder: the options of `fit`.
+_SEED = 0  # Of the tasks of `score`, which are the same in every call.
 
 
-@dataclasses.dataclass(kw_only=True, eq=False)
-class FewShotClassifier:
+@dataclasses.dataclass(kw_only=True, eq=False, repr=False)
+class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
   """A prototypical network, trained with privacy for each person.
 
   Snell, Swersky and Zemel, "Prototypical Networks for Few-shot Learning" (NIPS
@@ -50,6 +60,14 @@ class FewShotClassifier:
   Every step samples people by Poisson sampling, `way` classes of each, and
   `shot` + 1 examples of each class. People with fewer contribute nothing. The
   numbers of classes and examples of each person are public by assumption.
+
+  It is an estimator of scikit-learn with one step more: `fit` trains the model,
+  `adapt` gives it classes, and only then it predicts. In a pipeline a step
+  before it that is fitted on people's data has no guarantee: use fixed ones.
+  `cross_val_score` and `GridSearchCV` pass people to `fit` and `score` after
+  `sklearn.set_config(enable_metadata_routing=True)`, `set_fit_request` and
+  `set_score_request`. Every `fit` of a search spends `epsilon`, and every score
+  is published without noise: search on public data.
 
   Attributes:
     epsilon: budget of a person over all steps, above 0.
@@ -67,6 +85,7 @@ class FewShotClassifier:
     rate: probability that a step samples a person.
     workdir: folder of the run, its checkpoints and its secret key, from which
       an interrupted `fit` resumes; None for a temporary folder.
+    verbose: 0 for a `fit` without lines of progress.
   """
 
   epsilon: float = 2.0
@@ -78,14 +97,18 @@ class FewShotClassifier:
   steps: int = 60
   rate: float = 0.5
   workdir: str | os.PathLike[str] | None = None
+  verbose: int = 1
 
-  def fit(self, images: Any, labels: Any, people: Any) -> "FewShotClassifier":
+  def fit(self, X: Any, y: Any, people: Any) -> "FewShotClassifier":
     """Train on private examples, and return the estimator.
 
+    What a fit before it left is replaced at its end, or stays if it fails.
+
     Args:
-      images: uint8[n, H, W], [n, H, W, 1] or [n, H, W, 3]; or features,
-        float[n, features], scaled by public numbers.
-      labels: [n] classes, numbers or text; the labels of different people are
+      X: images, uint8 or float from 0 to 1 [n, H, W], [n, H, W, 1] or
+        [n, H, W, 3], or a list of Pillow's; or features, numbers
+        [n, features], scaled by public numbers. Data frames are features.
+      y: [n] classes, numbers or text; the labels of different people are
         unrelated.
       people: [n] numbers or text, the person of each example.
 
@@ -93,22 +116,48 @@ class FewShotClassifier:
       DataError: an array has a wrong shape or type; or a label or a person is
         missing, not exact, or alike another one (see `Hierarchy.from_labels`).
       PlanError: an option is out of range, or epsilon cannot be reached.
-      RunError: the work directory cannot be used.
+      RunError: the work directory cannot be used, or a signal ended the run.
+      KeyboardInterrupt: Ctrl-C ended the run.
     """
     backends.ask_for_cores()
-    train = _dataset(np.asarray(images), labels, people)
+    train = _dataset(X, y, people)
     run, _ = solving.spend(self._run(train), self.epsilon)
-    place = tempfile.mkdtemp()
-    weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
-    workdir = self.workdir or pathlib.Path(place, "run")
-    for line in training.train(run.build(train=train), workdir).warnings:
-      print(line.strip(), file=sys.stderr)
-    self._exported = pathlib.Path(place, "model")
-    writing.write(workdir, self._exported)
-    self._predictor = export.Predictor.load(
-        self._exported, model=builder.imported(run.model)
-    )
+    with contextlib.ExitStack() as stack:
+      if not self.verbose:
+        stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
+      place = stack.enter_context(tempfile.TemporaryDirectory())
+      workdir = self.workdir or pathlib.Path(place, "run")
+      result = training.train(run.build(train=train), workdir)
+      if result.stopped == "SIGINT":
+        raise KeyboardInterrupt
+      if result.stopped != "done":
+        raise errors.RunError(
+            f"{result.stopped} ended fit after step {result.steps} of"
+            f" {result.planned}: fit again; with workdir=DIR it resumes"
+        )
+      exported = pathlib.Path(place, "model")
+      chosen = {k: v for k, v in self.get_params().items() if k != "workdir"}
+      writing.write(
+          workdir, exported, beside={_OPTIONS: json.dumps(chosen).encode()}
+      )
+      predictor = export.Predictor.load(
+          exported, model=builder.imported(run.model)
+      )
+    for line in result.warnings:
+      warnings.warn(line.strip(), stacklevel=2)
+    self._set(predictor)
     return self
+
+  def _set(self, predictor: export.Predictor) -> None:
+    """Take another model, and forget the classes of the one before."""
+    self._predictor = predictor
+    self._adapted: Adapted | None = None
+    how = predictor.description.preprocessing
+    if how.kind == "features":
+      self.n_features_in_ = how.shape[0]
+
+  def __sklearn_is_fitted__(self) -> bool:
+    return hasattr(self, "_predictor")
 
   def adapt(self, images: Any, labels: Any) -> "FewShotClassifier":
     """Adapt to labelled examples of any classes, and return the estimator.
@@ -118,40 +167,60 @@ class FewShotClassifier:
       labels: [k] classes, numbers or text.
 
     Raises:
-      RunError: the estimator is not fitted.
+      NotFittedError: the estimator is not fitted.
       DataError: an example cannot be used, or there is only one class.
     """
-    self._adapted = self._of("_predictor", "fit").adapt(images, labels)
+    self._adapted = self.predictor.adapt(_given(images), labels)
     return self
 
-  def predict(self, images: Any) -> np.ndarray:
+  def predict(self, X: Any) -> np.ndarray:
     """Return the most probable class of each example, [n], as in `adapt`.
 
     A prediction depends on the fitted model, the examples of `adapt` and its
     own example, not on the others of the call.
 
     Args:
-      images: examples as in `fit`, [n, ...].
+      X: examples as in `fit`, [n, ...].
 
     Raises:
-      RunError: the estimator is not adapted.
+      NotFittedError: the estimator is not adapted.
       DataError: an example cannot be used.
     """
-    found = self._of("_adapted", "adapt").predict(images).labels
+    found = self._with_classes().predict(_given(X)).labels
     return labels_lib.read("predictions", found)
 
-  def score(self, images: Any, labels: Any) -> float:
-    """Return the share of examples that `predict` classifies correctly.
+  def predict_proba(self, X: Any) -> np.ndarray:
+    """Return float32[n, classes], the probability of each of `classes_`."""
+    return self._with_classes().predict(_given(X)).probabilities
+
+  def score(
+      self, X: Any, y: Any, people: Any = None, sample_weight: Any = None
+  ) -> float:
+    """Return the share of examples that are classified correctly.
+
+    Without `people` the examples are of the classes of `adapt`. With them, as
+    in a search, each person is a task: `way` classes at most, `shot` examples
+    of each to adapt to, and all others to predict. The share of each task
+    counts the same, and what `adapt` did stays. The share is computed without
+    noise, so people who are scored need to be public.
 
     Args:
-      images: examples as in `fit`, [n, ...].
-      labels: [n], their classes.
+      X: examples as in `fit`, [n, ...].
+      y: [n], their classes.
+      people: [n], the person of each, or None.
+      sample_weight: float[n], the weight of each, or None for equal ones.
 
     Raises:
-      RunError, DataError: as in `predict`; or the labels are not as many, or
-        of another type than those of `adapt`.
+      NotFittedError, DataError: as in `predict`; or the labels are not as
+        many, or of another type than those of `adapt`; or no person has two
+        classes of more than `shot` examples.
     """
-    found, truth = self.predict(images), labels_lib.read("labels", labels)
+    weights = np.ones(len(y))
+    if sample_weight is not None:
+      weights = np.asarray(sample_weight)
+    if people is not None:
+      return self._score_of_people(X, y, people, weights)
+    found, truth = self.predict(X), labels_lib.read("labels", y)
     kinds = [labels_lib.kind_of(label) for label in (*found[:1], *truth[:1])]
     if len(found) != len(truth) or len(set(kinds)) > 1:
       raise errors.DataError(
@@ -159,12 +228,55 @@ class FewShotClassifier:
           f" first labels of adapt and score are {' and '.join(kinds)}: give"
           " one label for each image, of one type in both"
       )
-    return float(np.mean(found == truth))
+    return float(np.average(found == truth, weights=weights))
+
+  def _score_of_people(
+      self, X: Any, y: Any, people: Any, weights: np.ndarray
+  ) -> float:
+    """Return the mean share over the tasks of people; see `score`."""
+    images, labels = _given(X), labels_lib.read("labels", y)
+    people = labels_lib.read("people", people)
+    _check_rows(images, labels, people)
+    rng = np.random.default_rng(_SEED)
+    shares = []
+    for person in np.unique(people):
+      support: list[np.ndarray] = []
+      query: list[np.ndarray] = []
+      own = np.flatnonzero(people == person)
+      for label in rng.permutation(np.unique(labels[own])):
+        rows = rng.permutation(own[labels[own] == label])
+        if len(rows) > self.shot and len(support) < self.way:
+          support.append(rows[: self.shot])
+          query.append(rows[self.shot :])
+      if len(support) > 1:
+        known, asked = np.concatenate(support), np.concatenate(query)
+        adapted = self.predictor.adapt(
+            [images[i] for i in known], labels[known]
+        )
+        found = adapted.predict([images[i] for i in asked]).labels
+        right = np.asarray(found) == labels[asked]
+        shares.append(np.average(right, weights=weights[asked]))
+    if not shares:
+      raise errors.DataError(
+          f"no person has two classes of more than shot={self.shot} examples:"
+          " give more examples of each person, or a smaller shot"
+      )
+    return float(np.mean(shares))
+
+  @property
+  def classes_(self) -> np.ndarray:
+    """Return the classes of `adapt`, [classes], sorted."""
+    return labels_lib.read("classes", self._with_classes().classes)
+
+  @property
+  def predictor(self) -> export.Predictor:
+    """Return the trained model; NotFittedError if there is none."""
+    return self._of("_predictor", "fit")
 
   @property
   def guarantee(self) -> accounting.Guarantee:
-    """Return a person's guarantee, as stated; RunError if nothing is fitted."""
-    stated = self._of("_predictor", "fit").statement
+    """Return a person's guarantee, as stated; see `predictor`."""
+    stated = self.predictor.statement
     ledger = accounting.Ledger.from_dict(stated)
     return ledger.guarantee(_LEVELS[0], delta=stated["delta"]).of_run(
         seeded=stated["fixed_seed"], started=stated["start"] is not None
@@ -174,10 +286,10 @@ class FewShotClassifier:
     """Write the model and its privacy statement as a new folder.
 
     Raises:
-      RunError: the estimator is not fitted.
-      FileExistsError: the folder exists.
+      NotFittedError: the estimator is not fitted.
+      RunError: the folder exists and is not empty.
     """
-    shutil.copytree(self._of("_exported", "fit"), files.path_of(path))
+    self.predictor.save(path)
 
   @classmethod
   def load(
@@ -196,33 +308,27 @@ class FewShotClassifier:
     Raises:
       RunError, PlanError: a file is missing or changed, or `model` is missing.
     """
-    found = cls()
-    found._exported = files.path_of(path)
-    found._predictor = export.Predictor.load(path, model=model)
+    predictor = export.Predictor.load(path, model=model)
+    found = cls(way=predictor.description.way, shot=predictor.description.shot)
+    if _OPTIONS in predictor.contents:
+      place = files.path_of(path) / _OPTIONS
+      try:
+        found.set_params(**json.loads(predictor.contents[_OPTIONS]))
+      except (ValueError, TypeError, RecursionError) as e:
+        raise errors.RunError(
+            f"{place} does not hold the options of an estimator: get the folder"
+            " again from its publisher"
+        ) from e
+    found._set(predictor)
     return found
 
-  def get_params(self, deep: bool = True) -> dict[str, Any]:
-    """Return name -> value of every option."""
-    return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+  def _with_classes(self) -> Adapted:
+    """Return the adapted model; NotFittedError if there is none."""
+    return self._of("_adapted", "fit, then adapt,")
 
-  def set_params(self, **values: Any) -> "FewShotClassifier":
-    """Set options, and return the estimator.
-
-    Raises:
-      PlanError: there is no such option.
-    """
-    for name, value in values.items():
-      if name not in self.get_params():
-        raise errors.PlanError(
-            f"{name!r} is no option: expected one of"
-            f" {', '.join(self.get_params())}"
-        )
-      setattr(self, name, value)
-    return self
-
-  def _of(self, name: str, method: str) -> Any:
-    if not hasattr(self, name):
-      raise errors.RunError(f"call {method} first")
+  def _of(self, name: str, methods: str) -> Any:
+    if getattr(self, name, None) is None:
+      raise exceptions.NotFittedError(f"call {methods} first")
     return getattr(self, name)
 
   def _run(self, train: data.ArrayDataset) -> Run:
@@ -242,29 +348,75 @@ class FewShotClassifier:
     return run.resolved()
 
 
-def _dataset(images: np.ndarray, labels: Any, people: Any) -> data.ArrayDataset:
-  """Return the examples with the tree of people and their classes."""
-  labels = labels_lib.read("labels", labels)
-  people = labels_lib.read("people", people)
+def _given(images: Any) -> Any:
+  """Return examples as an array, or as a list of images of several kinds.
+
+  Raises:
+    DataError: they are sparse.
+  """
+  if sparse.issparse(images):
+    raise errors.DataError("the examples are sparse: give X.toarray()")
+  if isinstance(images, (list, tuple)):
+    kinds = {np.shape(image) for image in images}
+    if len(kinds) > 1 or any(isinstance(i, Image.Image) for i in images):
+      return list(images)
+  return np.asarray(images)
+
+
+def _check_rows(images: Any, labels: np.ndarray, people: np.ndarray) -> None:
+  """Raise DataError unless there is one label and one person an image."""
   if not len(images) == len(labels) == len(people):
     raise errors.DataError(
         f"images, labels and people have {len(images)}, {len(labels)} and"
         f" {len(people)} rows: give one label and one person for each image"
     )
-  if images.dtype != np.uint8 and images.ndim > 2:
-    raise errors.DataError(
-        f"images are {images.dtype} of shape {images.shape}: give images as"
-        " uint8, such as (255 * values).round().astype('uint8') of values from"
-        " 0 to 1, and features as float32 [n, features]"
-    )
-  if images.ndim == 3:
-    images = images[..., None]
-  if images.dtype.kind == "f":
-    images = images.astype(np.float32)
+
+
+def _dataset(images: Any, labels: Any, people: Any) -> data.ArrayDataset:
+  """Return the examples with the tree of people and their classes."""
+  images = _given(images)
+  labels = labels_lib.read("labels", labels)
+  people = labels_lib.read("people", people)
+  _check_rows(images, labels, people)
   return data.ArrayDataset(
       name="arrays",
-      images=images,
+      images=_rows(images),
       hierarchy=plan.Hierarchy.from_labels(
           dict(zip(_LEVELS, (people, labels))), leaf=_LEVELS[-1]
       ),
   )
+
+
+def _rows(images: Any) -> np.ndarray:
+  """Return images as uint8[n, H, W, C], and features as float32[n, features].
+
+  What `adapt` would refuse is refused here, before any epsilon is spent.
+
+  Raises:
+    DataError: one cannot be used; one sentence.
+  """
+  features = isinstance(images, np.ndarray) and images.ndim == 2
+  if not len(images):
+    raise errors.DataError("there are no images: give an array [n, ...]")
+  shape: tuple[int, ...] = np.shape(images[0])
+  if len(shape) == 3 and shape[2] not in (1, 3) and shape[0] in (1, 3):
+    raise errors.DataError(
+        f"images have shape {shape}, channels first: give"
+        " np.moveaxis(images, 1, -1)"
+    )
+  rows: list[np.ndarray] = []
+  for number, given in enumerate(images):
+    name = f"row {number} of the images"
+    if features:
+      rows.append(readers.features_of(given, name).values)
+      continue
+    values = preprocessing.image(given, name).values
+    if values.dtype != np.uint8:
+      values = np.rint(255 * values).astype(np.uint8)
+    if rows and values.shape != rows[0].shape:
+      raise errors.DataError(
+          f"{name} has shape {values.shape}, and the first {rows[0].shape}:"
+          " resize all to one size and colour"
+      )
+    rows.append(values)
+  return np.stack(rows)

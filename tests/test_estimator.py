@@ -1,10 +1,22 @@
 """FewShotClassifier: arrays in, a private model and its guarantee out."""
 
+import copy
 import json
+import pickle
 import re
+from unittest import mock
 
 import numpy as np
 import pytest
+from scipy import sparse
+import sklearn
+from sklearn import base
+from sklearn import exceptions
+from sklearn import model_selection
+from sklearn import pipeline
+from sklearn import preprocessing
+from sklearn.utils import estimator_checks
+from sklearn.utils import validation
 
 import episodic_dp
 from episodic_dp import errors
@@ -12,7 +24,10 @@ from episodic_dp import models
 from episodic_dp import options
 from episodic_dp import plan
 from episodic_dp.errors import DataError
+from episodic_dp import training
 
+# Thirty people are few, which a warning says.
+pytestmark = pytest.mark.filterwarnings("ignore:The run protects only")
 OPTIONS = dict(epsilon=6.0, way=2, steps=3, start="none")
 
 
@@ -93,6 +108,7 @@ def test_a_saved_model_predicts_the_same_and_is_verified(
   monkeypatch.setenv("HOME", str(tmp_path))
   model.save("~/model")
   again = model.load("~/model", model=make_model)
+  assert again.get_params() == model.get_params()
   assert again.guarantee == model.guarantee
   first, second = (
       m.adapt(features[:30], labels[:30]).predict(features[30:])
@@ -124,14 +140,77 @@ def test_images_of_one_and_three_channels(channels, tmp_path):
   assert f'"start": "{options.STARTS[channels]}"' in config
 
 
-def test_options_are_those_of_the_constructor():
-  model = episodic_dp.FewShotClassifier(epsilon=3.0)
-  assert model.get_params()["epsilon"] == 3.0
-  assert model.set_params(way=3).get_params()["way"] == 3
-  again = episodic_dp.FewShotClassifier(**model.get_params())
-  assert again.get_params() == model.get_params()
-  with pytest.raises(plan.PlanError, match="'ways' is no option"):
-    model.set_params(ways=3)
+# The checks of scikit-learn that need no people to fit, and predict before
+# `adapt`: all others call fit(X, y) and then predict.
+CHECKS = {
+    "check_estimator_cloneable", "check_estimator_repr",
+    "check_estimator_tags_renamed", "check_estimators_unfitted",
+    "check_get_params_invariance", "check_mixin_order",
+    "check_no_attributes_set_in_init", "check_parameters_default_constructible",
+    "check_set_params", "check_valid_tag_types",
+}
+
+
+def test_the_checks_of_scikit_learn_that_apply():
+  found = set()
+  for model, check in estimator_checks.estimator_checks_generator(
+      episodic_dp.FewShotClassifier()
+  ):
+    name = getattr(check, "func", check).__name__
+    if name in CHECKS:
+      found.add(name)
+      check(model)
+  assert found == CHECKS
+
+
+@pytest.mark.slow
+def test_people_are_routed_to_fit_and_score_of_a_search():
+  features, labels, people = people_of((6,))
+  model = episodic_dp.FewShotClassifier(**OPTIONS, verbose=0)
+  with sklearn.config_context(enable_metadata_routing=True):
+    model.set_fit_request(people=True).set_score_request(people=True)
+    steps = pipeline.make_pipeline(
+        preprocessing.FunctionTransformer(np.tanh), model
+    )
+    search = model_selection.GridSearchCV(
+        steps, {"fewshotclassifier__shot": [1, 2]}, error_score="raise",
+        cv=model_selection.GroupKFold(2), refit=False,
+    ).fit(features, labels, people=people, groups=people)
+  assert search.cv_results_["mean_test_score"].min() > 0.7  # Chance is 1/2.
+
+
+@pytest.mark.few(1)
+def test_a_pickle_and_a_copy_predict_the_same(fitted):
+  model, (features, labels, _) = fitted
+  model.adapt(features[:40], labels[:40])
+  expected = model.predict_proba(features[40:60])
+  np.testing.assert_allclose(expected.sum(1), 1, rtol=1e-5)
+  assert model.classes_.tolist() == sorted(set(labels[:40].tolist()))
+  for again in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+    validation.check_is_fitted(again)
+    assert again.guarantee == model.guarantee
+    np.testing.assert_array_equal(
+        again.predict_proba(features[40:60]), expected
+    )
+  unfitted = base.clone(model)
+  assert unfitted.get_params() == model.get_params()
+  with pytest.raises(exceptions.NotFittedError, match="call fit first"):
+    unfitted.adapt(features, labels)
+
+
+@pytest.mark.few(1)
+def test_a_fit_that_fails_leaves_the_model_whole(fitted):
+  model, (features, labels, people) = fitted
+  model.adapt(features[:40], labels[:40])
+  expected, stated = model.predict(features[40:]), model.guarantee
+  for epsilon, error in ((-1.0, ValueError), (6.0, KeyboardInterrupt)):
+    model.set_params(epsilon=epsilon)
+    with mock.patch.object(
+        training, "train", return_value=mock.Mock(stopped="SIGINT")
+    ), pytest.raises(error):
+      model.fit(features, labels, people)
+  assert model.guarantee == stated
+  np.testing.assert_array_equal(model.predict(features[40:]), expected)
 
 
 @pytest.mark.parametrize("start", ["a,b/w.npz", "x,noise_multiplier=0.01.npz"])
@@ -144,14 +223,22 @@ def test_a_start_is_one_file_whatever_its_name(start):
 def test_what_cannot_be_is_said():
   features, labels, people = people_of((6,))
   model = episodic_dp.FewShotClassifier(**OPTIONS)
-  with pytest.raises(errors.RunError, match="call fit first"):
+  with pytest.raises(exceptions.NotFittedError, match="call fit first"):
     model.adapt(features, labels)
   with pytest.raises(DataError, match="one label and one person"):
     model.fit(features, labels[1:], people)
-  with pytest.raises(DataError, match="give a NumPy array of uint8"):
-    model.fit(features.astype(int), labels, people)
-  with pytest.raises(DataError, match="give images as uint8"):
-    model.fit(people_of((9, 9))[0] / np.float32(255), labels, people)
+  images = people_of((9, 9))[0]
+  for match, wrong in (
+      ("images as uint8, 0 to 255, or as float32, 0 to 1", images / 3.0),
+      ("2 channels", np.stack([images, images], -1)),
+      ("channels first: give np.moveaxis", images[:, None]),
+      ("row 1 of the images has shape", [images[0], images[0, 1:]]),
+      ("give X.toarray()", sparse.csr_array(features)),
+      ("is object", features.astype(str).astype(object)),
+  ):
+    count = slice(2 if isinstance(wrong, list) else None)
+    with pytest.raises(DataError, match=re.escape(match)):
+      model.fit(wrong, labels[count], people[count])
   text = people.astype(str).astype(object)
   spelled = np.where(np.arange(people.size) % 2, text + " ", text)
   merged = [str(p) if i % 2 else p for i, p in enumerate(people)]
@@ -164,7 +251,7 @@ def test_what_cannot_be_is_said():
        np.where(np.arange(people.size) == 5, np.nan, people)),
       ("row 4 of labels is nan", features,
        np.where(np.arange(people.size) == 4, np.nan, labels), people),
-      ("first row 7", broken, labels, people),
+      ("row 7 of the images holds nan", broken, labels, people),
   ):
     with pytest.raises(DataError, match=match):
       model.fit(values, classes, who)

@@ -6,9 +6,9 @@ caller gives the function of a network of own code.
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 import dataclasses
-import functools
 import math
 import os
+import pathlib
 from typing import Any
 
 import jax
@@ -66,15 +66,14 @@ class Adapted:
   """A model adapted to a support set.
 
   Attributes:
+    predictor: the model.
     classes: the labels of the support set, sorted.
-    how: the preprocessing of examples.
-    members: for each checkpoint the function from a block of scaled rows, and
-      the number of rows in it, to probabilities.
+    prepared: of each checkpoint, what all predictions share.
   """
 
+  predictor: "Predictor"
   classes: tuple[Hashable, ...]
-  how: folder_lib.Preprocessing
-  members: tuple[Callable[[np.ndarray, int], jax.Array], ...]
+  prepared: tuple[learner_lib.Prepared, ...] = dataclasses.field(repr=False)
 
   def predict(self, images: Any) -> Predictions:
     """Classify examples, each by itself.
@@ -91,20 +90,25 @@ class Adapted:
       DataError: there are none, one cannot be used, or a probability is not
         finite; one sentence.
     """
+    how = self.predictor.description.preprocessing
     return self._of_blocks(preprocessing.blocks(
-        self.how, images, "the images to classify", _block(self.how)
+        how, images, "the images to classify", _block(how)
     ))
 
   def predict_rows(self, rows: Iterable[np.ndarray]) -> Predictions:
     """Classify rows, as `preprocessing.row` makes them, in blocks."""
-    return self._of_blocks(preprocessing.stacked(rows, _block(self.how)))
+    size = _block(self.predictor.description.preprocessing)
+    return self._of_blocks(preprocessing.stacked(rows, size))
 
   def _of_blocks(self, blocks: Iterable[np.ndarray]) -> Predictions:
     """Classify blocks of rows, one at a time."""
-    found, size = [], _block(self.how)
+    how = self.predictor.description.preprocessing
+    found, size = [], _block(how)
     for rows in blocks:
-      values = _filled(preprocessing.scaled(self.how, rows), size)
-      each = [np.asarray(member(values, len(rows))) for member in self.members]
+      values = _filled(preprocessing.scaled(how, rows), size)
+      each = self.predictor.probabilities(
+          len(self.classes), self.prepared, values, len(rows)
+      )
       found.append(np.mean(each, axis=0)[: len(rows)])
     probabilities = np.concatenate(found)
     if not np.isfinite(probabilities).all():
@@ -134,7 +138,11 @@ def _filled(values: np.ndarray, size: int) -> np.ndarray:
 class Predictor:
   """An exported model.
 
+  A predictor is pickled as the contents of its folder, which are read and
+  verified again.
+
   Attributes:
+    contents: name -> bytes of every file of the folder.
     description: the content of model.json.
     statement: the privacy statement, computed again on loading.
     start: the public weights that were not trained, or None.
@@ -145,8 +153,9 @@ class Predictor:
     compiled: number of classes -> the learner, and its compiled functions.
   """
 
+  contents: Mapping[str, bytes] = dataclasses.field(repr=False)
   description: folder_lib.Description
-  statement: Mapping[str, Any]
+  statement: Mapping[str, Any] = dataclasses.field(repr=False)
   start: Weights | None
   network: models.Model = dataclasses.field(repr=False)
   members: tuple[tuple[Any, Any], ...]
@@ -178,7 +187,22 @@ class Predictor:
       PlanError: the privacy statement does not hold.
     """
     root = files.path_of(path)
-    contents = folder_lib.read(root)
+    return cls.of_contents(folder_lib.read(root), root, model)
+
+  @classmethod
+  def of_contents(
+      cls,
+      contents: Mapping[str, bytes],
+      root: pathlib.Path,
+      model: Callable[..., models.Model] | None = None,
+  ) -> "Predictor":
+    """Read the contents of a folder; see `load`.
+
+    Args:
+      contents: name -> bytes of every file.
+      root: the folder, for messages.
+      model: function of a network of own code.
+    """
     place = root / folder_lib.STATEMENT
     verification = statement_lib.verify_file(
         place, contents[folder_lib.STATEMENT]
@@ -216,6 +240,7 @@ class Predictor:
           f"{root / folder_lib.MODEL} does not describe a model: {e}"
       ) from e
     return cls(
+        contents=contents,
         description=found,
         statement=verification.stated,
         start=start,
@@ -223,6 +248,21 @@ class Predictor:
         members=members,
         make=model,
     )
+
+  def __reduce__(self) -> tuple[Any, ...]:
+    place = pathlib.Path("the pickled model")
+    return Predictor.of_contents, (dict(self.contents), place, self.make)
+
+  def save(self, path: str | os.PathLike[str]) -> None:
+    """Write the folder again, as a new one.
+
+    Raises:
+      RunError: the folder exists and is not empty.
+    """
+    with files.new_folder(path) as place:
+      for name, content in self.contents.items():
+        (place / name).write_bytes(content)
+      folder_lib.seal(place)
 
   @property
   def guarantees(self) -> Mapping[str, Mapping[str, Any]]:
@@ -261,7 +301,7 @@ class Predictor:
           f"the support images are of {len(classes)} class: give images of at"
           " least two classes; files need a folder for each class"
       )
-    learner, adapt, probabilities = self._functions(len(classes))
+    learner, adapt, _ = self._functions(len(classes))
     numbers = {name: number for number, name in enumerate(classes)}
     values = preprocessing.scaled(self.description.preprocessing, rows)
     found = np.asarray([numbers[label] for label in labels], np.int32)
@@ -279,15 +319,33 @@ class Predictor:
         None if mask is None else jnp.asarray(mask),
     )
     return Adapted(
+        predictor=self,
         classes=classes,
-        how=self.description.preprocessing,
-        members=tuple(
-            functools.partial(
-                probabilities, moments, adapt(params, moments, support)
-            )
-            for params, moments in self.members
+        prepared=tuple(
+            adapt(params, moments, support) for params, moments in self.members
         ),
     )
+
+  def probabilities(
+      self,
+      way: int,
+      prepared: Sequence[learner_lib.Prepared],
+      values: np.ndarray,
+      count: int,
+  ) -> list[np.ndarray]:
+    """Return the probabilities [n, way] of scaled rows, for each checkpoint.
+
+    Args:
+      way: number of classes.
+      prepared: for each checkpoint, from `adapt`.
+      values: float32[n, ...], a block of rows.
+      count: number of rows that count, the first ones.
+    """
+    _, _, probabilities = self._functions(way)
+    return [
+        np.asarray(probabilities(moments, own, values, count))
+        for (_, moments), own in zip(self.members, prepared, strict=True)
+    ]
 
   def _functions(self, way: int) -> tuple[learners.Learner, Any, Any]:
     """Return the learner for tasks of n classes, and its compiled functions."""

@@ -107,11 +107,25 @@ def _example(
     how: folder.Preprocessing, given: Any, name: str
 ) -> readers.Example:
   """Turn an example in memory into one of a reader."""
+  if how.kind == "features" and not isinstance(given, Image.Image):
+    return readers.features_of(np.asarray(given), name)
+  return image(given, name)
+
+
+def image(given: Any, name: str) -> readers.Example:
+  """Turn an image in memory into uint8 or float32 [H, W, 1 or 3].
+
+  Args:
+    given: uint8, bool, uint16, or floating point from 0 to 1, of shape [H, W]
+      or [H, W, 1 or 3]; or an image of Pillow.
+    name: its name, for messages.
+
+  Raises:
+    ValueError: it has another form; one sentence.
+  """
   if isinstance(given, Image.Image):
     return readers.picture_of(given, name)
   values = np.asarray(given)
-  if how.kind == "features":
-    return readers.features_of(values, name)
   if values.ndim == 3 and values.shape[2] in (2, 4):
     raise errors.DataError(
         f"{name} has {values.shape[2]} channels, and which they are is not"

@@ -5,6 +5,7 @@ It holds the releases of the run (parameters under noise) and public facts
 key or seed, nothing of private/, and no name of a class or a file.
 """
 
+from collections.abc import Mapping
 import dataclasses
 import json
 import os
@@ -53,6 +54,7 @@ def write(
     *,
     checkpoint: folder_lib.Choice = "last",
     without_guarantee: bool = False,
+    beside: Mapping[str, bytes] | None = None,
 ) -> Exported:
   """Write a run as a folder that `Predictor.load` reads.
 
@@ -62,6 +64,7 @@ def write(
     checkpoint: "last", "best" (on public validation tasks) or "ensemble", up
       to five of the best.
     without_guarantee: whether to export a run without any guarantee.
+    beside: name -> content of further files of the caller, or None.
 
   Raises:
     RunError, PlanError, OSError: the run cannot be exported, or the folder
@@ -113,6 +116,8 @@ def write(
     files.write_text(
         place / folder_lib.CARD, card_lib.text(found, statement, scores)
     )
+    for name, content in (beside or {}).items():
+      (place / name).write_bytes(content)
     folder_lib.seal(place)
   return Exported(found, statement, scores)
 

@@ -91,9 +91,9 @@ class Result:
       if after.sign * (after.mean - before.mean) <= both:
         found.append(
             "  Training shows no gain over the untrained model or the public"
-            " start. More units, a larger epsilon, public weights"
-            " (--config.model.start) or the settings that episodic-dp plan"
-            " proposes may help. The public start alone costs no privacy."
+            " start. More units, a larger epsilon, public weights to start from"
+            " or the settings that episodic-dp plan proposes may help. The"
+            " public start alone costs no privacy."
         )
     if self.units is not None and self.units < _FEW:
       found.append(
@@ -105,7 +105,7 @@ class Result:
     if unit is not None and _MOST_USEFUL < unit.epsilon < math.inf:
       found.append(
           f"  An epsilon above {_MOST_USEFUL} hardly protects one {unit.level}:"
-          " --epsilon=2 computes the noise for less."
+          " the noise for a smaller one, such as 2, is computed from it."
       )
     return found
 
