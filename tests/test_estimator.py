@@ -23,8 +23,8 @@ from episodic_dp import errors
 from episodic_dp import models
 from episodic_dp import options
 from episodic_dp import plan
-from episodic_dp.errors import DataError
 from episodic_dp import training
+from episodic_dp.errors import DataError
 
 # Thirty people are few, which a warning says.
 pytestmark = pytest.mark.filterwarnings("ignore:The run protects only")

@@ -181,7 +181,7 @@ class ProtoNet(_ClosedForm):
   adapted = "class means of embeddings, in closed form"
 
   @classmethod
-  def settings(cls, chosen: options.Learner, way: int) -> dict[str, Any]:
+  def settings(cls, chosen: options.LearnerOptions, way: int) -> dict[str, Any]:
     """See `Learner`."""
     return super().settings(chosen, way) | {"scale": chosen.metric_scale}
 
@@ -257,7 +257,7 @@ class RidgeHead(_ClosedForm):
   own_params = ("log_ridge", "log_scale")
 
   @classmethod
-  def settings(cls, chosen: options.Learner, way: int) -> dict[str, Any]:
+  def settings(cls, chosen: options.LearnerOptions, way: int) -> dict[str, Any]:
     """See `Learner`."""
     return super().settings(chosen, way) | {"scale": chosen.ridge_scale}
 

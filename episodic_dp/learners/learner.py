@@ -108,7 +108,7 @@ class Learner(abc.ABC):
 
   @classmethod
   def of_options(
-      cls, model: model_lib.Model, chosen: options.Learner, way: int
+      cls, model: model_lib.Model, chosen: options.LearnerOptions, way: int
   ) -> Self:
     """Build the learner with those of its `settings` that are its fields.
 
@@ -126,7 +126,7 @@ class Learner(abc.ABC):
     return make(model, **{k: v for k, v in settings.items() if k in known})
 
   @classmethod
-  def settings(cls, chosen: options.Learner, way: int) -> dict[str, Any]:
+  def settings(cls, chosen: options.LearnerOptions, way: int) -> dict[str, Any]:
     """Return the options by the names of fields; see `of_options`."""
     found = vars(chosen) | {"way": way}
     if way == 1:

@@ -99,7 +99,7 @@ class MAML(learner.TaskLearner):
     _validate.one_of("order", self.order, ("first", "second"))
 
   @classmethod
-  def settings(cls, chosen: options.Learner, way: int) -> dict[str, Any]:
+  def settings(cls, chosen: options.LearnerOptions, way: int) -> dict[str, Any]:
     """See `Learner`."""
     found = super().settings(chosen, way)
     if chosen.multi_step_loss:
@@ -268,7 +268,7 @@ class MetaSGD(MAML):
   adapted = "all weights, by gradient steps with a learned rate each"
 
   @classmethod
-  def settings(cls, chosen: options.Learner, way: int) -> dict[str, Any]:
+  def settings(cls, chosen: options.LearnerOptions, way: int) -> dict[str, Any]:
     """See `Learner`."""
     return super().settings(chosen, way) | {"learned_rates": True}
 

@@ -21,14 +21,14 @@ from episodic_dp.models import networks
 
 WAY, CLIP_NORM = 3, 1e-3
 LEARNERS = {
-    name: options.Learner(name=name, inner_steps=2)
+    name: options.LearnerOptions(name=name, inner_steps=2)
     for name in options.LEARNERS
 } | {
-    "maml++": options.Learner(
+    "maml++": options.LearnerOptions(
         inner_steps=2, per_step_norm=True, learned_rates=True, order="first"
     ),
-    "protonet in turns": options.Learner(name="protonet", rotate_support=True),
-    "ridge in turns": options.Learner(name="ridge", rotate_support=True),
+    "protonet in turns": options.LearnerOptions(name="protonet", rotate_support=True),
+    "ridge in turns": options.LearnerOptions(name="ridge", rotate_support=True),
 }
 FINE_TUNING = "fine_tuning"  # It predicts, and is not trained.
 # Shapes of an example; the first three networks mix those of a task.

@@ -336,7 +336,7 @@ def test_a_line_in_the_registry_trains_exports_and_documents_a_learner(
   images = np.random.default_rng(0).integers(0, 256, (10, 12, 12, 1), np.uint8)
   found = model.adapt(images, [i // 2 for i in range(10)]).predict(images)
   assert found.probabilities.shape == (10, 5)
-  (_, words, *_), *_ = reference.fields(options.Learner)
+  (_, words, *_), *_ = reference.fields(options.LearnerOptions)
   assert words.endswith("supervised, sign")
   assert "| Sign | these tests | all weights" in (
       pages.descriptions().markdown()
