@@ -1,5 +1,6 @@
 """An exported model predicts what the run's learner does."""
 
+import dataclasses
 import subprocess
 import sys
 
@@ -14,6 +15,7 @@ from episodic_dp import data
 from episodic_dp import errors
 from episodic_dp import export
 from episodic_dp import models
+from episodic_dp import options
 from episodic_dp import run as run_lib
 from episodic_dp import training
 from episodic_dp.data.own_data import readers
@@ -25,6 +27,7 @@ from episodic_dp.models import parts
 from episodic_dp.sampling import episodes
 from tests.cli import tiny_runs
 from tests.export.conftest import save_run
+from tests.learners import bank
 
 WAY, SHOT, QUERY = 5, 2, 3
 
@@ -155,24 +158,7 @@ def test_images_of_unknown_values_are_refused(image, match, run):
     preprocessing.of_arrays(how, [image], "they")
 
 
-_KINDS = {
-    "anil": {"learner.name": "anil", "learner.inner_steps": 2},
-    "meta_sgd": {"learner.name": "meta_sgd"},
-    "reptile": {"learner.name": "reptile"},
-    "protonet": {"learner.name": "protonet", "learner.metric_scale": 0.1},
-    "ridge": {"learner.name": "ridge", "model.outputs": 7},
-    "rates": {"learner.learned_rates": True, "learner.inner_steps": 2},
-    "public moments": {
-        "model.name": "conv4", "model.width": 4, "learner.name": "protonet",
-    },
-    "moments and a ridge": {
-        "model.name": "conv4", "model.width": 4, "learner.name": "ridge",
-    },
-    "norms": {
-        "model.name": "conv4", "model.width": 4, "learner.inner_steps": 2,
-        "learner.per_step_norm": True,
-    },
-}
+_CONV4 = {"data.options.size": 16, "model.name": "conv4", "model.width": 4}
 
 
 @pytest.fixture(scope="module")
@@ -185,18 +171,20 @@ def larger():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", _KINDS)
-def test_every_learner_predicts_the_same(kind, larger, tmp_path):
-  config = tiny_runs.maml_config().replace(
-      {"data.options.size": 16, **_KINDS[kind]}
-  )
+@pytest.mark.parametrize("network", ["mlp", "conv4"])
+@pytest.mark.parametrize(
+    "learner", [name for name in bank.LEARNERS if name != options.SUPERVISED]
+)
+def test_every_learner_predicts_the_same(learner, network, larger, tmp_path):
+  config = tiny_runs.maml_config().replace(_CONV4 | {"model.name": network})
+  config = dataclasses.replace(config, learner=bank.LEARNERS[learner])
   check_same(config, tmp_path, larger)
 
 
 def test_moments_belong_to_the_weights(larger, tmp_path):
   """Of the validation data; without some of them there is no model."""
   config = tiny_runs.maml_config().replace(
-      {"data.options.size": 16, **_KINDS["public moments"]}
+      _CONV4 | {"learner.name": "protonet"}
   )
   save_run(config, tmp_path / "run", larger)
   place = tmp_path / "model"

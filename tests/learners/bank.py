@@ -41,6 +41,7 @@ NETWORKS = {
     "mlp": (2, 2, 1),
     "features": (4,),
 }
+CONVOLUTIONS = ("conv4", "conv1d", "resnet12")
 # What is clipped, and the form of a task; an example alone has none.
 _EPISODE = plan.Episode(way=WAY, shot=1, query=1)
 PLANS = {
