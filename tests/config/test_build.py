@@ -81,7 +81,7 @@ def test_stated_counts_of_copies_are_checked(splits):
   for level, count in true.items():
     with pytest.raises(plan.PlanError, match=f"'{level}'.*state {count}"):
       train.with_copies(stating(**{level: count - 1}))
-  with pytest.raises(training.RunError, match="cannot be checked"):
+  with pytest.raises(plan.PlanError, match="cannot be checked"):
     splits.train.with_copies(stating(image=9))
 
 
