@@ -9,7 +9,6 @@ from episodic_dp import data
 from episodic_dp import options
 from episodic_dp import plan
 from episodic_dp import sampling
-from episodic_dp import training
 from episodic_dp.config import presets
 from episodic_dp.config.presets import omniglot
 from episodic_dp.output import files
