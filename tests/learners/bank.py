@@ -27,7 +27,9 @@ LEARNERS = {
     "maml++": options.LearnerOptions(
         inner_steps=2, per_step_norm=True, learned_rates=True, order="first"
     ),
-    "protonet in turns": options.LearnerOptions(name="protonet", rotate_support=True),
+    "protonet in turns": options.LearnerOptions(
+        name="protonet", rotate_support=True
+    ),
     "ridge in turns": options.LearnerOptions(name="ridge", rotate_support=True),
 }
 FINE_TUNING = "fine_tuning"  # It predicts, and is not trained.
