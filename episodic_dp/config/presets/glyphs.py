@@ -48,13 +48,15 @@ def glyphs(
       mechanism=defaults.mechanism(
           private,
           clip_unit="participant",
-          clip_norm=1.0,
+          clip_norm=0.3,
           noise_multiplier=1.0,
       ),
       data=Data(name="glyphs", options=plain.to_plain(source)),
       checkpoint_every=10,
       model=options.Network(width=width),
       learner=options.LearnerOptions(inner_steps=inner_steps),
-      optimizer=options.Optimizer(rate=0.03, final_rate=0.003),
+      optimizer=options.Optimizer(
+          rate=0.03, final_rate=0.003, average=0.85
+      ),
       evaluation=options.Evaluation(query=4, every=10),
   )
