@@ -97,7 +97,7 @@ def test_half_the_noise_ends_with_status_1(attack, monkeypatch):
             "RandomAllocation(3)", "FixedSize(1)", "FixedSize(2)"))),
          "use --steps=3"),
         (("--out=/proc/x",), {}, "/proc/x"),
-        ((f"--out={__file__}",), {}, "File exists"),
+        ((f"--out={__file__}",), {}, "is not a folder"),
     ],
 )
 def test_mistakes_are_one_sentence_before_any_run(

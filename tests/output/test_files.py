@@ -87,7 +87,7 @@ def test_private_files_are_never_readable_by_others(tmp_path):
 
 def test_a_folder_that_is_a_file_is_refused_at_once(tmp_path):
   (tmp_path / "file").write_text("")
-  with pytest.raises(OSError, match="file"):
+  with pytest.raises(errors.RunError, match="not a folder"):
     files.check_folder(tmp_path / "file")
   files.check_folder(tmp_path / "new" / "folder")
   assert not list((tmp_path / "new" / "folder").iterdir())

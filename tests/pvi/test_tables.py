@@ -79,7 +79,7 @@ def test_an_amount_below_0_has_no_logarithm(tmp_path):
   held = {name: [row[name] for row in own_table.ROWS] for name in
           own_table.ROWS[0]}
   held["cost"][3] = "-1"
-  with pytest.raises(plan.PlanError, match="row 5 .* cost '-1'.* at least 0"):
+  with pytest.raises(DataError, match="row 5 .* cost '-1'.* at least 0"):
     tables.encode(held, schema, "train.csv")
 
 
