@@ -9,9 +9,9 @@ Command:
       --workdir=DIR
 
 Expected, on two CPU cores: 60 steps in under a minute, compilation included;
-test accuracy 63 to 72 % with privacy (ten keys; their noise differs) at
+test accuracy 64 to 74 % with privacy (four keys; their noise differs) at
 epsilon 1.209 for a participant, 0.9197 for a glyph and 0.5406 for a drawing
-(delta = 1e-5), and 77 to 84 % without (private=0); untrained 30 %, chance
+(delta = 1e-5), and 84 to 87 % without (private=0); untrained 30 %, chance
 20 %. Both runs, and the comparison:
   python -m experiments.reproduce --target=glyphs --scale=cpu --workdir=DIR
 
