@@ -5,15 +5,17 @@ Example:
   model.adapt(support_images, support_labels).predict(other_images)
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 import contextlib
 import dataclasses
-import io
 import json
 import os
 import pathlib
+import signal
 import tempfile
-from typing import Any
+import threading
+from types import FrameType
+from typing import Any, Literal, NoReturn
 import warnings
 
 import numpy as np
@@ -28,6 +30,8 @@ from episodic_dp import data
 from episodic_dp import errors
 from episodic_dp import export
 from episodic_dp import models
+from episodic_dp import options
+from episodic_dp import plain
 from episodic_dp import plan
 from episodic_dp import training
 from episodic_dp.config import solving
@@ -38,12 +42,32 @@ from episodic_dp.export import writing
 from episodic_dp.export.predictor import Adapted
 from episodic_dp.models import builder
 from episodic_dp.output import files
+from episodic_dp.output import phases
 from episodic_dp.plan import labels as labels_lib
 from episodic_dp.run import Run
 
 _LEVELS = ("person", "class", "example")
 _OPTIONS = "estimator.json"  # Of a saved folder: the options of `fit`.
+_MOST_BYTES = 4096  # Of these options.
+_NAMES = ("auto", "none", *options.STARTS.values(), *options.NETWORKS)
 _SEED = 0  # Of the tasks of `score`, which are the same in every call.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Options:
+  """The options in a saved folder: no path, and no code by name.
+
+  Attributes are those of `FewShotClassifier`.
+  """
+
+  epsilon: plain.Positive
+  delta: plain.Fraction | None
+  way: plain.Count
+  shot: plain.Count
+  steps: plain.Count
+  rate: plain.Rate
+  start: Literal["auto", "none", "glyphs", "scenes"]
+  network: Literal["conv4", "resnet12", "conv1d", "mlp", "features"] | None
 
 
 @dataclasses.dataclass(kw_only=True, eq=False, repr=False)
@@ -86,6 +110,9 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
     workdir: folder of the run, its checkpoints and its secret key, from which
       an interrupted `fit` resumes; None for a temporary folder.
     verbose: 0 for a `fit` without lines of progress.
+
+  A saved folder holds the other options than `workdir`, `verbose`, files of
+  weights and networks of your own.
   """
 
   epsilon: float = 2.0
@@ -122,9 +149,11 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
     backends.ask_for_cores()
     train = _dataset(X, y, people)
     run, _ = solving.spend(self._run(train), self.epsilon)
+    saved = json.dumps(plain.to_plain(self._saved())).encode()
     with contextlib.ExitStack() as stack:
       if not self.verbose:
-        stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
+        stack.enter_context(phases.quiet())
+      stack.enter_context(_raised_sigterm())
       place = stack.enter_context(tempfile.TemporaryDirectory())
       workdir = self.workdir or pathlib.Path(place, "run")
       result = training.train(run.build(train=train), workdir)
@@ -136,10 +165,7 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
             f" {result.planned}: fit again; with workdir=DIR it resumes"
         )
       exported = pathlib.Path(place, "model")
-      chosen = {k: v for k, v in self.get_params().items() if k != "workdir"}
-      writing.write(
-          workdir, exported, beside={_OPTIONS: json.dumps(chosen).encode()}
-      )
+      writing.write(workdir, exported, beside={_OPTIONS: saved})
       predictor = export.Predictor.load(
           exported, model=builder.imported(run.model)
       )
@@ -154,7 +180,20 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
     self._adapted: Adapted | None = None
     how = predictor.description.preprocessing
     if how.kind == "features":
-      self.n_features_in_ = how.shape[0]
+      self.n_features_in_: int = how.shape[0]
+    elif hasattr(self, "n_features_in_"):  # Of a model before this one.
+      del self.n_features_in_
+
+  def _saved(self) -> _Options:
+    """Return the options that a saved folder holds, as Python's numbers."""
+    found: dict[str, Any] = {"start": "auto", "network": None}
+    for field in dataclasses.fields(_Options):
+      value = getattr(self, field.name)
+      if isinstance(value, np.generic):
+        value = value.item()
+      if field.name not in found or value in _NAMES:
+        found[field.name] = value
+    return _Options(**found)
 
   def __sklearn_is_fitted__(self) -> bool:
     return hasattr(self, "_predictor")
@@ -215,12 +254,11 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
         many, or of another type than those of `adapt`; or no person has two
         classes of more than `shot` examples.
     """
-    weights = np.ones(len(y))
-    if sample_weight is not None:
-      weights = np.asarray(sample_weight)
+    truth = labels_lib.read("labels", y)
+    weights = _weights(sample_weight, len(truth))
     if people is not None:
-      return self._score_of_people(X, y, people, weights)
-    found, truth = self.predict(X), labels_lib.read("labels", y)
+      return self._score_of_people(X, truth, people, weights)
+    found = self.predict(X)
     kinds = [labels_lib.kind_of(label) for label in (*found[:1], *truth[:1])]
     if len(found) != len(truth) or len(set(kinds)) > 1:
       raise errors.DataError(
@@ -231,10 +269,10 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
     return float(np.average(found == truth, weights=weights))
 
   def _score_of_people(
-      self, X: Any, y: Any, people: Any, weights: np.ndarray
+      self, X: Any, labels: np.ndarray, people: Any, weights: np.ndarray
   ) -> float:
     """Return the mean share over the tasks of people; see `score`."""
-    images, labels = _given(X), labels_lib.read("labels", y)
+    images = _given(X)
     people = labels_lib.read("people", people)
     _check_rows(images, labels, people)
     rng = np.random.default_rng(_SEED)
@@ -248,8 +286,10 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
         if len(rows) > self.shot and len(support) < self.way:
           support.append(rows[: self.shot])
           query.append(rows[self.shot :])
-      if len(support) > 1:
-        known, asked = np.concatenate(support), np.concatenate(query)
+      if len(support) < 2:
+        continue
+      known, asked = np.concatenate(support), np.concatenate(query)
+      if weights[asked].any():
         adapted = self.predictor.adapt(
             [images[i] for i in known], labels[known]
         )
@@ -312,13 +352,15 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
     found = cls(way=predictor.description.way, shot=predictor.description.shot)
     if _OPTIONS in predictor.contents:
       place = files.path_of(path) / _OPTIONS
+      content = predictor.contents[_OPTIONS][:_MOST_BYTES]
       try:
-        found.set_params(**json.loads(predictor.contents[_OPTIONS]))
-      except (ValueError, TypeError, RecursionError) as e:
+        saved = plain.from_plain(_Options, json.loads(content), name="options")
+      except (ValueError, RecursionError) as e:
         raise errors.RunError(
             f"{place} does not hold the options of an estimator: get the folder"
             " again from its publisher"
         ) from e
+      found.set_params(**vars(saved))
     found._set(predictor)
     return found
 
@@ -356,11 +398,61 @@ def _given(images: Any) -> Any:
   """
   if sparse.issparse(images):
     raise errors.DataError("the examples are sparse: give X.toarray()")
+  if np.ma.isMaskedArray(images):
+    raise errors.DataError(
+        "the examples are a masked array: give X.filled(VALUE), or leave out"
+        " the rows with masked values"
+    )
   if isinstance(images, (list, tuple)):
     kinds = {np.shape(image) for image in images}
     if len(kinds) > 1 or any(isinstance(i, Image.Image) for i in images):
       return list(images)
-  return np.asarray(images)
+  found = np.asarray(images)
+  if not found.ndim or not found.size:
+    raise errors.DataError(
+        f"the examples have shape {found.shape}: give an array [n, ...]"
+    )
+  return found
+
+
+def _weights(given: Any, n: int) -> np.ndarray:
+  """Return float64[n], equal weights for None.
+
+  Raises:
+    DataError: they are not n finite numbers of at least 0, not all 0.
+  """
+  if given is None:
+    return np.ones(n)
+  try:
+    found = np.asarray(given, np.float64)
+  except (TypeError, ValueError):
+    found = np.zeros(0)
+  if found.shape != (n,) or not np.isfinite(found).all() or not (
+      found.min() >= 0 and found.any()
+  ):
+    raise errors.DataError(
+        f"sample_weight has shape {np.shape(given)}: give {n} finite numbers of"
+        " at least 0, one for each example, not all 0"
+    )
+  return found
+
+
+@contextlib.contextmanager
+def _raised_sigterm() -> Iterator[None]:
+  """Raise SystemExit at SIGTERM, so that a temporary folder is removed."""
+
+  def stop(number: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)
+
+  usual = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+  if not usual or threading.current_thread() != threading.main_thread():
+    yield
+    return
+  signal.signal(signal.SIGTERM, stop)
+  try:
+    yield
+  finally:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _check_rows(images: Any, labels: np.ndarray, people: np.ndarray) -> None:
@@ -396,8 +488,6 @@ def _rows(images: Any) -> np.ndarray:
     DataError: one cannot be used; one sentence.
   """
   features = isinstance(images, np.ndarray) and images.ndim == 2
-  if not len(images):
-    raise errors.DataError("there are no images: give an array [n, ...]")
   shape: tuple[int, ...] = np.shape(images[0])
   if len(shape) == 3 and shape[2] not in (1, 3) and shape[0] in (1, 3):
     raise errors.DataError(

@@ -13,6 +13,8 @@ from episodic_dp.output import quoting
 
 REQUEUE = 75  # The exit status of a run that the same command resumes.
 MOST_DEVICES = 8  # As `episodic_dp.backends` uses on a CPU.
+# Flags that decide where the files of a run are.
+_READ = ("workdir", "key_file")
 _TRAIN = ("train", "pvi")  # Commands that resume, and have a secret key.
 
 
@@ -62,9 +64,18 @@ def of_command(command: Sequence[str], sweeps: Sequence[str]) -> Job:
         "expected a command with --workdir=DIR behind a lone --, such as"
         " -- train --config=glyphs --workdir=runs/mine"
     )
+  for word in command:
+    flag = word.partition("=")[0].lstrip("-")
+    plainly = flag in _READ and word.startswith(f"--{flag}=")
+    if word[:1] == "-" and flag in (*_READ, "flagfile") and not plainly:
+      raise errors.RunError(
+          f"{quoting.printable(word)}: write --workdir=DIR and --key_file=PATH"
+          " as one word each, with two dashes, and no --flagfile"
+      )
   key = _value(command, "key_file")
   given = tuple(command)
-  if command[0] in _TRAIN and "--resume" not in str(command):
+  resumes = any(word.startswith("--resume") for word in command)
+  if command[0] in _TRAIN and not resumes:
     given = (*given, "--resume=auto")
   fields = [_field(text) for text in sweeps]
   runs = []
@@ -132,7 +143,7 @@ def _field(text: str) -> tuple[str, list[str]]:
   """Return ("config.steps", ["10", "20"]) for "config.steps=10,20"."""
   name, _, values = text.partition("=")
   choices = values.split(",")
-  if not name.startswith("config.") or "" in choices or "/" in values:
+  if not name.startswith("config.") or "" in choices or "/" in text:
     raise errors.RunError(
         f"--sweep={text}: expected a field and its values, such as"
         " --sweep=config.mechanism.noise_multiplier=1,2,4"

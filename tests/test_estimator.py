@@ -25,10 +25,11 @@ from episodic_dp import options
 from episodic_dp import plan
 from episodic_dp import training
 from episodic_dp.errors import DataError
+from episodic_dp.export import folder
 
 # Thirty people are few, which a warning says.
 pytestmark = pytest.mark.filterwarnings("ignore:The run protects only")
-OPTIONS = dict(epsilon=6.0, way=2, steps=3, start="none")
+OPTIONS = dict(epsilon=6.0, way=2, steps=np.int64(3), start="none")
 
 
 def people_of(shape, count=30):
@@ -108,7 +109,10 @@ def test_a_saved_model_predicts_the_same_and_is_verified(
   monkeypatch.setenv("HOME", str(tmp_path))
   model.save("~/model")
   again = model.load("~/model", model=make_model)
-  assert again.get_params() == model.get_params()
+  named = options.NETWORKS + (None,)
+  assert again.get_params() == model.get_params() | {
+      "network": model.network if model.network in named else None
+  }
   assert again.guarantee == model.guarantee
   first, second = (
       m.adapt(features[:30], labels[:30]).predict(features[30:])
@@ -180,6 +184,20 @@ def test_people_are_routed_to_fit_and_score_of_a_search():
 
 
 @pytest.mark.few(1)
+@pytest.mark.parametrize("weights", [[1], np.zeros(360), [-1] * 360, "a"])
+def test_weights_that_are_no_weights_are_refused(fitted, weights):
+  model, (features, labels, people) = fitted
+  model.adapt(features[:40], labels[:40])
+  for who in (None, people):
+    with pytest.raises(DataError, match="sample_weight has shape"):
+      model.score(features, labels, who, sample_weight=weights)
+  once = np.arange(360) < 200
+  assert model.score(features, labels, sample_weight=once) == model.score(
+      features[:200], labels[:200]
+  )
+
+
+@pytest.mark.few(1)
 def test_a_pickle_and_a_copy_predict_the_same(fitted):
   model, (features, labels, _) = fitted
   model.adapt(features[:40], labels[:40])
@@ -196,6 +214,22 @@ def test_a_pickle_and_a_copy_predict_the_same(fitted):
   assert unfitted.get_params() == model.get_params()
   with pytest.raises(exceptions.NotFittedError, match="call fit first"):
     unfitted.adapt(features, labels)
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("changed", [
+    {"network": "json:loads"}, {"start": "/etc/passwd"}, {"workdir": "run"},
+    {"way": "a"}, {"shot": [1]}, {"epsilon": float("nan")}, {"a__b": 1},
+])
+def test_hostile_options_of_a_folder_are_refused(fitted, tmp_path, changed):
+  model, _ = fitted
+  model.save(tmp_path / "model")
+  path = tmp_path / "model" / "estimator.json"
+  path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+  (tmp_path / "model" / "digests.json").unlink()
+  folder.seal(tmp_path / "model")
+  with pytest.raises(errors.RunError, match="estimator.json does not hold"):
+    model.load(tmp_path / "model", model=make_model)
 
 
 @pytest.mark.few(1)
@@ -233,6 +267,9 @@ def test_what_cannot_be_is_said():
       ("2 channels", np.stack([images, images], -1)),
       ("channels first: give np.moveaxis", images[:, None]),
       ("row 1 of the images has shape", [images[0], images[0, 1:]]),
+      ("a masked array", np.ma.masked_greater(features, 1.0)),
+      ("have shape (): give an array", None),
+      ("give an array", np.zeros((360, 0, 0))),
       ("give X.toarray()", sparse.csr_array(features)),
       ("is object", features.astype(str).astype(object)),
   ):

@@ -27,6 +27,7 @@ from episodic_dp.accounting.guarantee import ACCOUNTANTS
 from episodic_dp.accounting.guarantee import by_level
 from episodic_dp.errors import shown
 from episodic_dp.output import files
+from episodic_dp.output import quoting
 
 SCHEMA = 3
 
@@ -34,7 +35,10 @@ SCHEMA = 3
 # false; one that is above it by more than the second has another origin.
 _BELOW, _ROUNDING = 1e-9, 1e-6
 # Far above a run of a million people; each entry takes up to a second.
-_MOST_BYTES, _MOST_ENTRIES = 2**26, 1000
+_MOST_BYTES, _MOST_ENTRIES = 2**24, 1000
+# Values and brackets of its guarantees, beyond any statement.
+_MOST_LEAVES, _DEEPEST = 20_000, 8
+_LONGEST = 1000  # Characters of a message about another's file.
 # Fields of a level that are upper bounds.
 _BOUNDS = (
     ("epsilon",), ("epsilons",), ("true_positive_rate",), ("gaussian_mu",)
@@ -171,8 +175,8 @@ class Difference:
 
   def __str__(self) -> str:
     text = (
-        f"{'.'.join(self.where)} is stated as {shown(self.stated)} and"
-        f" recomputed as {shown(self.recomputed)}"
+        f"{shown('.'.join(self.where))[1:-1]} is stated as"
+        f" {shown(self.stated)} and recomputed as {shown(self.recomputed)}"
     )
     if self.false:
       text += ", so the statement promises more than its entries give"
@@ -220,8 +224,9 @@ class Verification:
       return
     raise plan_lib.PlanError(
         f"{path} does not hold: {self.differences[0]} (differences:"
-        f" {len(self.differences)}); it was written by {self.stated['library']}"
-        f" and computed again by {self.recomputed['library']}"
+        f" {len(self.differences)}); it was written by"
+        f" {shown(self.stated['library'])} and computed again by"
+        f" {self.recomputed['library']}"
     )
 
 
@@ -245,7 +250,8 @@ def verify_file(
         " privacy statement"
     ) from e
   except (plan_lib.PlanError, plan_lib.UnsoundPlanError) as e:
-    raise plan_lib.PlanError(f"{path}: {e}") from e
+    text = quoting.printable(str(e))[:_LONGEST]
+    raise plan_lib.PlanError(f"{path}: {text}") from e
 
 
 def verify(data: Any) -> Verification:
@@ -346,16 +352,30 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 # Differences ----------------------------------------------------------------
 
 
-def _leaves(value: Any, where: tuple[str, ...]) -> dict[tuple[str, ...], Any]:
-  """List the single values of plain data by their paths."""
-  parts: list[tuple[str, Any]] = []
-  if isinstance(value, Mapping):
-    parts = list(value.items())
-  elif isinstance(value, list):
-    parts = [(str(i), part) for i, part in enumerate(value)]
-  found = {} if parts else {where: value}
-  for name, part in parts:
-    found |= _leaves(part, (*where, name))
+def _leaves(value: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
+  """List the single values of plain data by their paths.
+
+  Raises:
+    PlanError: they are more, or deeper, than those of any statement.
+  """
+  found: dict[tuple[str, ...], Any] = {}
+  left: list[tuple[tuple[str, ...], Any]] = [((), value)]
+  while left:
+    where, part = left.pop()
+    inner: list[tuple[str, Any]] = []
+    holds = isinstance(part, (Mapping, list)) and len(part)
+    if len(where) > _DEEPEST or len(found) + len(left) + holds > _MOST_LEAVES:
+      raise plan_lib.PlanError(
+          f"the statement's guarantees have more than {_MOST_LEAVES} values, or"
+          f" more than {_DEEPEST} levels of brackets: {_REMEDY}"
+      )
+    if isinstance(part, Mapping):
+      inner = list(part.items())
+    elif isinstance(part, list):
+      inner = [(str(i), own) for i, own in enumerate(part)]
+    if not inner:
+      found[where] = part
+    left += [((*where, name), own) for name, own in reversed(inner)]
   return found
 
 
@@ -365,7 +385,7 @@ def _differences(
   """Yield the single values on which two statements differ."""
   parts = ("steps", "guarantees", "no_guarantee", "attacks")
   first, second = (
-      _leaves({name: data[name] for name in parts if name in data}, ())
+      _leaves({name: data[name] for name in parts if name in data})
       for data in (stated, fresh)
   )
   for where in {**second, **first}:

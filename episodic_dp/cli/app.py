@@ -26,6 +26,8 @@ from episodic_dp.cli import interrupts
 from episodic_dp.output import quoting
 
 CACHE = "EPISODIC_DP_CACHE"  # Environment variable: a folder, or "off".
+# In the texts of JAX where memory ends.
+_NO_MEMORY = ("RESOURCE_EXHAUSTED", "Out of memory allocating")
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _OURS = tuple(_ROOT / n for n in ("episodic_dp", "experiments", "launch"))
 
@@ -144,7 +146,7 @@ def sentence(error: BaseException) -> str | None:
   # By name: a command that only accounts never imports JAX.
   of_jax = type(error).__name__ == "JaxRuntimeError"
   if isinstance(error, MemoryError) or (
-      of_jax and "RESOURCE_EXHAUSTED" in str(error)
+      of_jax and any(words in str(error) for words in _NO_MEMORY)
   ):
     return (
         "there is not enough memory, of this machine or of its device: end"

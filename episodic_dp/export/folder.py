@@ -117,6 +117,8 @@ def describe(content: bytes, name: str) -> Description:
           f"it has {len(content)} bytes, above {_MOST_JSON}, which no run has"
       )
     data = json.loads(content)
+    if not isinstance(data, dict) or "format" not in data:
+      raise ValueError(f"it describes no model: {_AGAIN}")
     if data["format"] != FORMAT:
       raise ValueError(
           f"its format is {errors.shown(data['format'])}, but this version"
@@ -135,9 +137,18 @@ def _check_sizes(found: Description) -> None:
   network, shape = found.network, found.preprocessing.shape
   steps = found.learner.inner_steps, getattr(found.fine_tuning, "steps", 1)
   sizes = (*shape, network.width, network.outputs or 1, *steps)
+  supervised = found.learner.name == options.SUPERVISED
+  if supervised == (found.fine_tuning is None) or (
+      found.fixed_way and not network.outputs
+  ):
+    raise ValueError(
+        f"learner {errors.shown(found.learner.name)} lacks its fine_tuning or"
+        f" its outputs: {_AGAIN}"
+    )
   fits = (
       all(1 <= size <= _MOST for size in (*sizes, *network.widths))
       and math.prod(shape) <= _MOST_VALUES
+      and math.prod(shape[:-1]) * network.width <= _MOST_VALUES
       and max(steps) <= _MOST_STEPS
       and len(network.widths) <= _MOST_LAYERS
       and 1 <= len(found.weights) <= _MOST_MEMBERS

@@ -6,6 +6,7 @@ reveals their number of tasks, which must not be logged.
 
 from collections.abc import Iterator
 import contextlib
+import contextvars
 import sys
 import threading
 import time
@@ -14,8 +15,24 @@ import tqdm
 
 from episodic_dp.output import quoting
 
+_QUIET = contextvars.ContextVar("quiet", default=False)
 _SILENT = 1.0  # Seconds before the first line; each pause doubles,
 _LONGEST = 30.0  # up to these seconds.
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+  """Report nothing that begins inside, in this thread."""
+  token = _QUIET.set(True)
+  try:
+    yield
+  finally:
+    _QUIET.reset(token)
+
+
+def is_quiet() -> bool:
+  """Return whether this thread is inside `quiet`."""
+  return _QUIET.get()
 
 
 def progress(total: int, unit: str) -> tqdm.tqdm:
@@ -25,7 +42,8 @@ def progress(total: int, unit: str) -> tqdm.tqdm:
     total: number of items; a public number.
     unit: name of an item.
   """
-  return tqdm.tqdm(total=total, unit=unit, leave=False, disable=None)
+  disable = is_quiet() or None  # None shows it in terminals alone.
+  return tqdm.tqdm(total=total, unit=unit, leave=False, disable=disable)
 
 
 @contextlib.contextmanager
@@ -38,6 +56,9 @@ def phase(what: str, *, at_once: bool = False) -> Iterator[None]:
     what: "reading the data"; a part in brackets at its end is printed once.
     at_once: whether to print a line before it starts.
   """
+  if is_quiet():
+    yield
+    return
   ended = threading.Event()
   began = time.monotonic()
   short, said = what.partition(" (")[0], at_once

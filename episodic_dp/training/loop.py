@@ -410,8 +410,10 @@ class _ProgressBar:
     self.done, self._program = done, program
     self._every = -(-program.steps // _LINES)
     self._first = (done, 0.0)
+    self._quiet = phases.is_quiet()
     self._bar = tqdm.tqdm(
-        total=program.steps, initial=done, unit=program.unit, disable=None,
+        total=program.steps, initial=done, unit=program.unit,
+        disable=self._quiet or None,
         bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt}{postfix}",
     )
     self.close = self._bar.close
@@ -427,7 +429,9 @@ class _ProgressBar:
     self._bar.set_description_str("", refresh=False)
     self._bar.set_postfix_str(f"{text}{self._left(step)}", refresh=False)
     self._bar.update()
-    if self._bar.disable and (score or step % self._every == 0):
+    if self._quiet or not self._bar.disable:
+      return
+    if score or step % self._every == 0:
       line = f"{self._program.unit} {step} of {self._program.steps}: {text}"
       print(line, file=sys.stderr, flush=True)
 

@@ -182,6 +182,25 @@ def test_text_is_read_strictly(text, match):
     statement.loads(text)
 
 
+def nested(depth):
+  return [nested(depth - 1)] if depth else list(range(10_000))
+
+
+@pytest.mark.parametrize("field, value, match", [
+    ("guarantees", {"unit": {"a": nested(200)}}, "levels of brackets"),
+    ("guarantees", {"unit": {"a": [[]] * 30_000}}, "more than 20000 values"),
+    ("no_guarantee", {"x" * 10**6: 3}, "no_guarantee"),
+])
+def test_the_work_and_the_words_for_a_statement_are_bounded(
+    tmp_path, field, value, match
+):
+  path = tmp_path / "statement.json"
+  path.write_text(json.dumps(stated() | {field: value}))
+  with pytest.raises(plan.PlanError, match=match) as refused:
+    statement.verify_file(path)
+  assert len(str(refused.value)) < 1200
+
+
 @pytest.mark.parametrize("value", [None, 5, [], "x", {}, {"epsilon": 1}])
 def test_other_json_is_no_statement(value):
   with pytest.raises(plan.PlanError, match="is not a privacy statement"):

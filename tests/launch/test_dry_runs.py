@@ -10,6 +10,7 @@ import subprocess
 import pytest
 import yaml
 
+from episodic_dp import errors
 from launch import job as job_lib
 from launch import launch
 
@@ -54,6 +55,9 @@ def test_runs_of_a_sweep_have_keys_of_their_own():
   first, other = job_lib.of_command(command, FIELDS[1:]).runs
   assert first.command[-1] == "--key_file=/runs/key.key=0"
   assert other.command[-1] == "--key_file=/runs/key.key=1"
+  for word in ("--key_file", "-key_file=K", "--workdir", "--flagfile=F"):
+    with pytest.raises(errors.RunError, match="as one word each"):
+      job_lib.of_command([*command, word, "/runs/other"], FIELDS[1:])
   (alone,) = job_lib.of_command(command, []).runs
   assert alone.command[: len(command)] == tuple(command)
 
