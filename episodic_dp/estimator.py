@@ -439,9 +439,15 @@ def _weights(given: Any, n: int) -> np.ndarray:
 
 @contextlib.contextmanager
 def _raised_sigterm() -> Iterator[None]:
-  """Raise SystemExit at SIGTERM, so that a temporary folder is removed."""
+  """Raise SystemExit at SIGTERM, so that a temporary folder is removed.
+
+  Python ignores an error in some callbacks; then it is raised at the end.
+  """
+  came = False
 
   def stop(number: int, frame: FrameType | None) -> NoReturn:
+    nonlocal came
+    came = True
     raise SystemExit(128 + number)
 
   usual = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
@@ -451,6 +457,8 @@ def _raised_sigterm() -> Iterator[None]:
   signal.signal(signal.SIGTERM, stop)
   try:
     yield
+    if came:
+      raise SystemExit(128 + signal.SIGTERM)
   finally:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
