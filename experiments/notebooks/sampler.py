@@ -231,7 +231,7 @@ for name, stage in ATTACKED.items():
   )
   canary = auditing.worst_case(release, "person", direction=claim.direction)
   scores[name] = [
-      of_runs[:, -1]
+      of_runs.scores[:, -1]
       for of_runs in auditing.many_runs(canary, runs=RUNS, steps=STEPS)
   ]
   bound = auditing.measure_epsilon(

@@ -68,7 +68,7 @@ def test_the_real_count_in_place_of_the_expected_one(
   counts, summarise, add_noise = [], step_lib.summarise, noise.add_noise
 
   def counting(diagnostics, mask):
-    counts.append(jnp.maximum(mask.sum(), 1))
+    counts.append(jnp.maximum(mask.sum(), 1).astype(jnp.float32))
     return summarise(diagnostics, mask)
 
   def add_and_divide(key, total, stddev, **options):

@@ -4,6 +4,7 @@ import re
 import runpy
 import sys
 
+import jax
 import jupytext
 import nbformat
 import pytest
@@ -17,11 +18,12 @@ PATH = re.compile(r"(?<![\w/.])/(?:\w[\w.-]*/)+\w|[A-Z]:\\\w|file:/")
 
 @pytest.fixture
 def run(monkeypatch):
-  """Return a function: name -> the names that its script leaves at smoke."""
+  """Yield a function: name -> the names that its script leaves at smoke."""
   monkeypatch.setenv("EPISODIC_DP_SCALE", "smoke")
   monkeypatch.setattr(sys, "path", list(sys.path))
   monkeypatch.chdir(FOLDER)  # Where Jupyter opens them.
-  return lambda name: runpy.run_path(str(FOLDER / f"{name}.py"))
+  with jax.numpy_dtype_promotion("standard"):  # As a user runs them.
+    yield lambda name: runpy.run_path(str(FOLDER / f"{name}.py"))
 
 
 @pytest.mark.parametrize("name", notebooks.NAMES)

@@ -78,7 +78,7 @@ def test_what_evaluate_measured_is_in_the_card(copy, run, tmp_path):
   (metric,) = found["model-index"][0]["results"][0]["metrics"]
   assert metric == {"type": "accuracy", "value": 0.25}
   text = (tmp_path / "model" / folder.CARD).read_text()
-  assert "25.0 %" in text and "20.0 to 30.0 %, 600 test tasks" in text
+  assert "25.0 %" in text and "20.0 to 30.0 %, one image a call, 600" in text
   # Of another checkpoint it says nothing.
   files.write_json(
       copy / reporting.EVALUATION, {"single": {"accuracy": score, "steps": [1]}}

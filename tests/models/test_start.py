@@ -44,7 +44,8 @@ TRAINED = {
 @pytest.mark.slow
 def test_a_shipped_start_tells_unseen_classes_apart(name, draw, least, most):
   """It has seen generated classes of other keys."""
-  drawn = jax.jit(lambda key: draw(key, 40 * 5, 2))(jax.random.key(7)) / 255.0
+  drawn = jax.jit(lambda key: draw(key, 40 * 5, 2))(jax.random.key(7))
+  drawn = drawn.astype(jnp.float32) / 255
   shape = drawn.shape[2:]
   network = models.conv4(way=None, width=32, input_shape=shape)
   start = models.start_from(network, models.read_weights(name))

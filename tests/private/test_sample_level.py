@@ -377,7 +377,9 @@ def _plain_step(state, dataset, stages, clip_norm):
   rows = np.asarray(indices)[np.asarray(mask)]
   assert 0 < len(rows) < ROWS
   params = {k: np.asarray(v, np.float64) for k, v in state.params.items()}
-  examples = dataset.images[rows] / 255.0, dataset.labels[rows]
+  examples = episodes.Examples(
+      dataset.images[rows] / 255.0, dataset.labels[rows]
+  )
   total = clipped_sum(params, examples, clip_norm)
   expected = validation.examples_per_step(dataset.hierarchy, described)
   return flat(params) - flat(total) / expected

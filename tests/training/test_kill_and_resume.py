@@ -171,6 +171,7 @@ def test_a_process_that_is_killed_ends_the_other(tmp_path, lost):
   _wait_for(tmp_path, two, 5)
   two[lost].send_signal(signal.SIGKILL)
   began = time.monotonic()
+  two[lost].communicate()
   two[1 - lost].communicate(timeout=2 * devices.HEARTBEAT_SECONDS)
   assert time.monotonic() - began < devices.HEARTBEAT_SECONDS + 15
   # JAX may end it before Python hears of it.
@@ -208,6 +209,9 @@ def bucket(monkeypatch):
   running.stop()
 
 
+# The server and its client leave files open.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.slow  # A server, and what its client needs to begin.
 def test_a_run_on_a_store_keeps_its_key_here_and_is_resumed(
     bucket, tmp_path, monkeypatch
