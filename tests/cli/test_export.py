@@ -88,7 +88,7 @@ sys.argv = ["episodic-dp", *sys.argv[1:]]
 try:
   __main__.main()
 finally:
-  # Not `ru_maxrss`, which begins with that of the process that started this one.
+  # Not `ru_maxrss`, which begins with that of the parent process.
   status = pathlib.Path("/proc/self/status").read_text()
   print(int(status.split("VmHWM:")[1].split()[0]) // 1024)
 """
