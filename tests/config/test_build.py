@@ -90,7 +90,7 @@ def test_the_schedule_ends_with_the_run():
   gradient, sizes = np.ones((), np.float32), []
   held = optimizer.init(gradient)
   for _ in range(config.steps + 1):
-    update, held = optimizer.update(gradient, held)
+    update, held = optimizer.update(gradient, held, gradient)
     sizes.append(-float(update))
   rates = config.optimizer.rate, config.optimizer.final_rate
   assert (sizes[0], sizes[-1]) == pytest.approx(rates)
