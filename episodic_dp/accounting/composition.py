@@ -105,8 +105,10 @@ class Entry:
   def same_description(self, other: "Entry") -> bool:
     """Return whether another entry has an equal sampler and release."""
     a, b = self.release, other.release
-    return a == b or (  # The very same hierarchy.
-        plan_lib.to_dict(a) == plan_lib.to_dict(b)
+    return (
+        a.plan == b.plan
+        and a.mechanism == b.mechanism
+        and a.hierarchy.same_tree(b.hierarchy)
     )
 
 
