@@ -144,7 +144,8 @@ def folder_listing(
   found = scan(root)
   top = sorted({path[0] for path in found.leaves if path})
   parts = set(dataset.PARTS)
-  if parts & set(top) and parts != set(top):
+  names_parts = not parts.isdisjoint(top)
+  if names_parts and parts != set(top):
     raise DataError(
         f"{root} has the folders {', '.join(top[:9])}: give it train,"
         " validation and test and nothing else, or only folders with"
@@ -152,7 +153,7 @@ def folder_listing(
     )
 
   def key_of(path: tuple[str, ...]) -> listing_lib.Key:
-    if parts & set(top):
+    if names_parts:
       return path[1:], path[0]
     return path, None
 
