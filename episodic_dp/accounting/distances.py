@@ -96,10 +96,8 @@ def clip_units_below(
     are all equal.
   """
   if level >= clip:
-    return np.ones(
-        1 if hierarchy.sizes is not None else hierarchy.num_units(level),
-        np.int64,
-    )
+    units = 1 if hierarchy.sizes is not None else hierarchy.num_units(level)
+    return np.broadcast_to(np.int64(1), units)  # Takes no memory.
   below: np.ndarray | int = 1
   if level + 1 < clip:
     below = clip_units_below(hierarchy, plan, clip, level + 1)
@@ -288,7 +286,7 @@ def _counted_paths(
         for rows, column in zip(table, columns, strict=True)
     ]
     ids = which
-    if not by_unit and hierarchy.sizes is None:
+    if not by_unit and hierarchy.sizes is None and j < level:
       ids = np.repeat(which, counts[parents])
   return _made(plan, table[0], table[1:], first)
 

@@ -6,6 +6,7 @@ import math
 import pathlib
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -452,3 +453,18 @@ def test_noise_steps_and_tasks_are_found_for_replaced_units():
       neighbours="replace-one",
   )
   assert bare == pytest.approx(spent(placed), rel=1e-3)
+
+
+def test_the_examples_of_a_ragged_tree_take_no_memory():
+  people, classes, images = 2_000, 10, 10_000
+  even = plan.Hierarchy.regular(
+      (people, classes, images), levels=("participant", "class", "image")
+  )
+  starts = np.array([0, people]), np.arange(people + 1) * classes
+  offsets = (*starts, np.arange(people * classes + 1) * images)
+  ragged = dataclasses.replace(even, sizes=None, offsets=offsets)
+  tracemalloc.start()
+  found = guarantee("image", ragged)
+  assert tracemalloc.get_traced_memory()[1] < 10**8  # 200 million images.
+  tracemalloc.stop()
+  assert found.epsilon == pytest.approx(guarantee("image", even).epsilon)
