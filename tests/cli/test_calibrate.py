@@ -84,8 +84,8 @@ def test_noise_for_replaced_units_is_more(call, caplog):
       for neighbours in ("add-or-remove", "replace-one")
   )
   assert found["noise_multiplier"] < replaced["noise_multiplier"]
-  assert "at least 1 / 8000" in found["caveat"]
-  assert "at least 1 / 8000" in caplog.text
+  assert "at least 1 / 12000" in found["caveat"]
+  assert "at least 1 / 12000" in caplog.text
 
 
 def test_json_holds_the_numbers(call):

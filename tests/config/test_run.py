@@ -105,7 +105,7 @@ def test_sections_hold_the_values_of_the_config():
   assert config.model == options.Network(width=3)
   assert config.learner == options.LearnerOptions(inner_steps=2)
   assert config.data.name == "glyphs" and config.data.options["size"] == 28
-  assert config.release.hierarchy.sizes == (8000, 8, 5)
+  assert config.release.hierarchy.sizes == (12000, 8, 5)
   assert (config.level, config.way, config.steps) == (
       "participant", 5, 7
   )

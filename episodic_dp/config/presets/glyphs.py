@@ -15,7 +15,7 @@ epsilon 1.209 for a participant, 0.9197 for a glyph and 0.5406 for a drawing
 20 %. Both runs, and the comparison:
   python -m experiments.reproduce --target=glyphs --scale=cpu --workdir=DIR
 
-Arguments after the colon: private (1), participants (8000), rate (0.02: share
+Arguments after the colon: private (1), participants (12000), rate (0.02: share
 of the participants that a step samples), width (8), inner_steps (1), steps
 (60), size (28: pixels).
 """
@@ -31,7 +31,7 @@ from episodic_dp.run import Run
 def glyphs(
     *,
     private: bool = True,
-    participants: plain.Count = 8000,
+    participants: plain.Count = 12_000,
     rate: plain.Rate = 0.02,
     width: plain.Count = 8,
     inner_steps: plain.Count = 1,
