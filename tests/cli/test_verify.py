@@ -35,7 +35,7 @@ def test_a_statement_is_written_and_holds(call, tmp_path):
   done = call("verify", path)
   assert done.returncode == 0, done.stderr
   table, _, limits = done.stdout.partition("\n\n")
-  assert limits.startswith("Delta 1e-05 is at least 1 / 320000")
+  assert limits.startswith("Delta 1e-05 is at least 1 / 480000")
   assert " ".join(limits.split()).endswith(verify.LIMITS)
   header, _, *rows = [line.split() for line in table.splitlines()]
   assert header == ["level", "stated", "recomputed", "verdict"]
