@@ -34,6 +34,7 @@ from episodic_dp import options
 from episodic_dp import plain
 from episodic_dp import plan
 from episodic_dp import training
+from episodic_dp.accounting import statement
 from episodic_dp.config import solving
 from episodic_dp.config.presets import own_data
 from episodic_dp.data.own_data import readers
@@ -316,11 +317,7 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
   @property
   def guarantee(self) -> accounting.Guarantee:
     """Return a person's guarantee, as stated; see `predictor`."""
-    stated = self.predictor.statement
-    ledger = accounting.Ledger.from_dict(stated)
-    return ledger.guarantee(_LEVELS[0], delta=stated["delta"]).of_run(
-        seeded=stated["fixed_seed"], started=stated["start"] is not None
-    )
+    return statement.guarantee_of(self.predictor.statement, _LEVELS[0])
 
   def save(self, path: str | os.PathLike[str]) -> None:
     """Write the model and its privacy statement as a new folder.

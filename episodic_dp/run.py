@@ -226,8 +226,7 @@ class Run:
     units = hierarchy.num_units(hierarchy.level_index(run.level))
     if run.delta is not None:
       return run
-    # The largest power of ten below 1 / (10 n): 10**digits is above 10 n.
-    return run.replace({"delta": float(f"1e-{len(str(10 * units))}")})
+    return run.replace({"delta": report.usual_delta(units)})
 
   def calibrated(
       self,

@@ -294,6 +294,9 @@ def compose(
       for name, data in statements.items()
       if data.get("start") is not None
   ]
+  for name, data in statements.items():
+    if data.get("classes") is not None:
+      sentences += [f"{name}: {sentence}" for sentence in report.ADAPTED]
   if seeded:
     sentences.insert(0, report.SEEDED)
   return Combined(

@@ -23,6 +23,22 @@ STARTED = (
     " were made from the private data, add their cost (episodic-dp account"
     " --ledger)."
 )
+# Stated for a model that is adapted to examples.
+ONE_ADAPTATION = (
+    "The guarantee covers one adaptation: another one to examples of the same"
+    " units is another release, and the costs add up (episodic-dp account"
+    " --ledger)."
+)
+ADAPTED = (
+    "The names of the classes and their number are public; which unit has"
+    " examples of which class is not, and no counts are released.",
+    "The network is public, or private by the statement of its training; what"
+    " that training cost the same units comes on top.",
+    "The network embeds each example by itself: its statistics and the centre"
+    " of the embeddings are fixed and come from public data.",
+    "What a sentence here calls the gradient of a unit is its contribution to"
+    " the prototypes: the class means of its embeddings, clipped together.",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -63,23 +79,32 @@ class Guarantee:
   )
 
   def of_run(
-      self, *, seeded: bool = False, started: bool = False
+      self,
+      *,
+      seeded: bool = False,
+      started: bool = False,
+      adapted: bool = False,
   ) -> "Guarantee":
     """Return the guarantee with the caveats of a run, which come first.
 
     Args:
       seeded: whether its private seed is fixed.
       started: whether it starts with given weights.
+      adapted: whether it adapts a model to examples.
     """
     said: list[str] = []
+    assumed: tuple[str, ...] = ()
     if seeded:
       said.append(SEEDED)
     if started:
       said.append(STARTED)
+    if adapted:
+      said.append(ONE_ADAPTATION)
+      assumed = ADAPTED
     return dataclasses.replace(
         self,
         caveat=" ".join([*said, self.caveat]).strip(),
-        assumptions=(*said, *self.assumptions),
+        assumptions=(*said, *assumed, *self.assumptions),
     )
 
   def attack(self, false_positive_rate: float = 0.01) -> tradeoff.Attack:
@@ -334,6 +359,12 @@ def large_delta(
       f" '{level}': publishing the data of a random one would satisfy it. Take"
       " a much smaller delta."
   )
+
+
+def usual_delta(units: int) -> float:
+  """Return the largest power of ten below 1 / (10 n), for n units."""
+  # 10**digits is above 10 n.
+  return float(f"1e-{len(str(10 * units))}")
 
 
 def caveat(hierarchy: plan_lib.Hierarchy, level: str) -> str:

@@ -43,6 +43,8 @@ _LONGEST = 1000  # Characters of a message about another's file.
 _BOUNDS = (
     ("epsilon",), ("epsilons",), ("true_positive_rate",), ("gaussian_mu",)
 )
+# Fields that a statement leaves out if they are None.
+_OPTIONAL = ("classes", "attacks")
 _REMEDY = "write the statement again with the run or with episodic-dp account"
 
 
@@ -63,6 +65,8 @@ class Statement:
     lineage: a random number for each process that took steps, in order.
     start: digest of the initial weights if they are not random ("" if it is
       unknown); every level's caveat says so.
+    classes: the public names of the classes that a model was adapted to, whose
+      assumptions every level then has; None for a training.
     entries: those of `Ledger.as_dict`.
     guarantees: level -> `Guarantee.as_dict()`.
     no_guarantee: level -> the reason.
@@ -79,6 +83,7 @@ class Statement:
   planned_steps: plain.Count | None = None
   lineage: tuple[str, ...] = ()
   start: str | None = None
+  classes: Any = None
   entries: Any = ()
   guarantees: Mapping[str, Mapping[str, Any]] = dataclasses.field(
       default_factory=dict
@@ -89,14 +94,32 @@ class Statement:
   @classmethod
   def from_dict(cls, data: Mapping[str, Any]) -> "Statement":
     """Read plain data strictly; PlanError names the wrong field."""
-    return plain.from_plain(cls, {"attacks": None, **data}, name="statement")
+    absent = {name: None for name in _OPTIONAL}
+    return plain.from_plain(cls, absent | {**data}, name="statement")
 
   def as_dict(self) -> dict[str, Any]:
-    """Return plain data for JSON, without `attacks` if there are none."""
+    """Return plain data for JSON, without `_OPTIONAL` fields that are None."""
     found: dict[str, Any] = plain.to_plain(self)
-    if self.attacks is None:
-      del found["attacks"]
+    for name in _OPTIONAL:
+      if found[name] is None:
+        del found[name]
     return found
+
+  def guarantee(self, ledger: ledger_lib.Ledger, level: str) -> report.Guarantee:
+    """Compute the guarantee of a level of a ledger under these terms.
+
+    Raises:
+      UnsoundPlanError: no guarantee is proved for the level.
+      PlanError: a term is out of range, or the ledger is empty.
+    """
+    return ledger.guarantee(
+        level, delta=self.delta, accountant=self.accountant,
+        neighbours=self.neighbours,
+    ).of_run(
+        seeded=self.fixed_seed,
+        started=self.start is not None,
+        adapted=self.classes is not None,
+    )
 
   def computed(
       self, ledger: ledger_lib.Ledger, *, attacks: bool
@@ -116,10 +139,7 @@ class Statement:
         raise plan_lib.UnsoundPlanError(
             f"'{level}' is not a level of every entry's hierarchy"
         )
-      return ledger.guarantee(
-          level, delta=self.delta, accountant=self.accountant,
-          neighbours=self.neighbours,
-      ).of_run(seeded=self.fixed_seed, started=self.start is not None)
+      return self.guarantee(ledger, level)
 
     found, refused = by_level(guarantee_of, ledger.levels)
     attacked = None
@@ -145,7 +165,8 @@ def run_statement(
     ledger: the steps of the run.
     attacks: whether to add `attacks`.
     **terms: `delta`, and perhaps `accountant`, `neighbours`, `fixed_seed`,
-      `planned_steps`, `lineage` and `start`: fields of `Statement`.
+      `planned_steps`, `lineage`, `start` and `classes`: fields of
+      `Statement`.
 
   Returns:
     The fields of `Statement`, with guarantees for the levels of the first
@@ -155,6 +176,12 @@ def run_statement(
     PlanError: a value is out of range, or the ledger is empty.
   """
   return Statement(**terms).computed(ledger, attacks=attacks).as_dict()
+
+
+def guarantee_of(data: Mapping[str, Any], level: str) -> report.Guarantee:
+  """Compute the guarantee of a level of a statement again."""
+  ledger = ledger_lib.Ledger.from_dict(data)
+  return Statement.from_dict(data).guarantee(ledger, level)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
