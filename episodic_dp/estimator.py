@@ -176,9 +176,9 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
     return self
 
   def _set(self, predictor: export.Predictor) -> None:
-    """Take another model, and forget the classes of the one before."""
+    """Take another model, with the classes that it holds, if any."""
     self._predictor = predictor
-    self._adapted: Adapted | None = None
+    self._adapted: Adapted | None = predictor.adapted
     how = predictor.description.preprocessing
     if how.kind == "features":
       self.n_features_in_: int = how.shape[0]
@@ -199,18 +199,30 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
   def __sklearn_is_fitted__(self) -> bool:
     return hasattr(self, "_predictor")
 
-  def adapt(self, images: Any, labels: Any) -> "FewShotClassifier":
+  def adapt(
+      self, images: Any, labels: Any, people: Any = None, **private: Any
+  ) -> "FewShotClassifier":
     """Adapt to labelled examples of any classes, and return the estimator.
+
+    With `epsilon` the examples get a guarantee of their own,
+    `adaptation_guarantee`, beside that of `fit`, and `save` writes both. Each
+    such call costs the same people again.
 
     Args:
       images: examples as in `fit`, [k, ...].
       labels: [k] classes, numbers or text.
+      people: with epsilon, [k], the person of each; None to protect examples.
+      **private: `epsilon`, `delta`, `classes`, `public`, `neighbours` and
+        `private_seed` of `Predictor.adapt`.
 
     Raises:
       NotFittedError: the estimator is not fitted.
       DataError: an example cannot be used, or there is only one class.
+      PlanError, UnsoundPlanError: as in `Predictor.adapt`.
     """
-    self._adapted = self.predictor.adapt(_given(images), labels)
+    self._adapted = self.predictor.adapt(
+        _given(images), labels, people, **private
+    )
     return self
 
   def predict(self, X: Any) -> np.ndarray:
@@ -319,14 +331,25 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
     """Return a person's guarantee, as stated; see `predictor`."""
     return statement.guarantee_of(self.predictor.statement, _LEVELS[0])
 
+  @property
+  def adaptation_guarantee(self) -> accounting.Guarantee | None:
+    """Return the guarantee of `adapt`; None if it was without `epsilon`."""
+    return self._with_classes().guarantee
+
   def save(self, path: str | os.PathLike[str]) -> None:
     """Write the model and its privacy statement as a new folder.
+
+    If `adapt` gave a guarantee, the folder holds its classes and its statement
+    too; otherwise they are not saved.
 
     Raises:
       NotFittedError: the estimator is not fitted.
       RunError: the folder exists and is not empty.
     """
-    self.predictor.save(path)
+    predictor = self.predictor
+    if self._adapted is not None:
+      predictor = self._adapted.predictor
+    predictor.save(path)
 
   @classmethod
   def load(

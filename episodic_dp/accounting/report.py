@@ -37,7 +37,8 @@ ADAPTED = (
     "The network embeds each example by itself: its statistics and the centre"
     " of the embeddings are fixed and come from public data.",
     "What a sentence here calls the gradient of a unit is its contribution to"
-    " the prototypes: the class means of its embeddings, clipped together.",
+    " the prototypes: the class means of its embeddings, clipped together. A"
+    " prototype is the direction of a class in the noised sum.",
 )
 
 

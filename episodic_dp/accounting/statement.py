@@ -105,7 +105,9 @@ class Statement:
         del found[name]
     return found
 
-  def guarantee(self, ledger: ledger_lib.Ledger, level: str) -> report.Guarantee:
+  def guarantee(
+      self, ledger: ledger_lib.Ledger, level: str
+  ) -> report.Guarantee:
     """Compute the guarantee of a level of a ledger under these terms.
 
     Raises:

@@ -1,7 +1,7 @@
 """Adapt an exported model to a folder of images, and classify another.
 
   episodic-dp adapt --model=DIR --support=FOLDER --query=FOLDER --out=OUT \\
-      [--invert]
+      [--invert] [--epsilon=1 [--delta=1e-5] [--public=FOLDER] [--classes=A,B]]
 
 DIR is a folder that episodic-dp export wrote. The command compares it with its
 digests and computes its privacy statement again. --support holds one folder of
@@ -13,16 +13,28 @@ The command writes OUT/predictions.csv: a line for each image, with the
 probability of every class. If the classes of the images are known, it prints a
 table of them against the predicted classes.
 
-The model's guarantee covers the data that it was trained on. These images are
-not protected from anyone who sees the results.
+The model's guarantee covers the data that it was trained on. Without --epsilon
+the images of --support are not protected from anyone who sees the results.
+
+With --epsilon they get a guarantee of their own. --support then may hold a
+folder for each person, with a folder for each class inside; all images of a
+person are protected together, otherwise each image. The command makes class
+prototypes under noise, once, and classifies by them. OUT/adapted is the model
+with these prototypes and both privacy statements: --model=OUT/adapted without
+--support classifies again, and costs nothing more. Each further --epsilon on
+the same people is another release, whose cost adds up. The names of the classes
+are public. Images of --query are not protected.
 """
 
 import collections
+from collections.abc import Mapping
+from typing import Any
 
 from absl import flags
 import scipy
 
 from episodic_dp.accounting import report
+from episodic_dp.cli import app
 from episodic_dp.cli import shared_flags
 from episodic_dp.export import adaptation
 from episodic_dp.export.predictor import Predictor
@@ -36,33 +48,67 @@ def define_flags() -> None:
       "model", None, "Folder of an exported model.", required=True
   )
   flags.DEFINE_string(
-      "support", None, "Folder with a folder of images for each class.",
-      required=True,
+      "support", None,
+      "Folder with a folder of images for each class; with --epsilon also one"
+      " for each person, with these inside. An adapted model needs none.",
   )
   flags.DEFINE_string(
       "query", None, "Folder of the images to classify.", required=True
   )
   shared_flags.define_out("Folder of the results.", required=True)
   flags.DEFINE_bool("invert", False, "Exchange light and dark before all else.")
+  flags.DEFINE_float(
+      "epsilon", None, "Budget of a person, or an image, of --support."
+  )
+  flags.DEFINE_float(
+      "delta", None,
+      "Delta of --epsilon; by default the largest power of ten below"
+      " 1 / (10 N).",
+  )
+  flags.DEFINE_string(
+      "public", None,
+      "With --epsilon, folder of public images of the same kind, whose mean"
+      " embedding is the centre; by default generated images.",
+  )
+  flags.DEFINE_list(
+      "classes", None,
+      "With --epsilon, all public names of classes; by default the folders'.",
+  )
+  shared_flags.define_neighbours()
 
 
 def main(values: flags.FlagValues) -> None:
   """Classify, and print the results."""
   for flag in ("model", "support", "query"):
-    files.check_outside(values.out, str(values[flag].value), f"--{flag}")
+    place = values[flag].value
+    if place is not None:
+      files.check_outside(values.out, str(place), f"--{flag}")
+  names = ("delta", "public", "classes")
+  given = {name: values[name].value for name in names}
+  terms = {}
+  if values.epsilon is not None and values.support is not None:
+    terms = given | {
+        "epsilon": values.epsilon, "neighbours": values.neighbours,
+    }
+  elif values.epsilon is not None or any(given.values()):
+    app.fail(
+        "--delta, --public and --classes need --epsilon, and --epsilon needs"
+        " --support: give both, or leave them out"
+    )
   predictor = Predictor.load(values.model)
   result = adaptation.adapt(
-      predictor, values.support, values.query, values.out, invert=values.invert
+      predictor, values.support, values.query, values.out,
+      invert=values.invert, **terms,
   )
   print("\n".join(_lines(predictor, result)))
 
 
 def _lines(predictor: Predictor, result: adaptation.Classified) -> list[str]:
-  """Write the predictions, the accuracy and the guarantees of the model."""
+  """Write the predictions, the accuracy and the guarantees."""
   pairs = collections.Counter(
-      zip(result.query.labels, result.predictions.labels)
+      zip(result.query.labels, map(str, result.predictions.labels))
   )
-  classes = [*result.shots]
+  classes = [*map(str, result.predictions.classes)]
   table = [("unknown", *(pairs["", c] for c in classes))]
   if result.query.classes:
     table = [(row, *(pairs[row, c] for c in classes)) for row in classes]
@@ -78,14 +124,25 @@ def _lines(predictor: Predictor, result: adaptation.Classified) -> list[str]:
     lines.append(
         f"accuracy {100 * right / total:.1f} % (95 % interval"
         f" {100 * low:.1f} to {100 * high:.1f} %): {right} of"
-        f" {total} images, chance {100 / len(result.shots):.0f} %"
+        f" {total} images, chance {100 / len(classes):.0f} %"
     )
   lines.append(f"wrote {result.path}")
-  stated = [g for g in predictor.guarantees.values() if g["epsilon"] != "inf"]
-  lines += [
-      f"model: epsilon = {report.rounded_up(float(g['epsilon']))} at delta ="
-      f" {g['delta']:g} ({g['neighbours']}, of its training data)"
+  lines += _stated("model", "its training data", predictor.guarantees)
+  if result.adapted.released is not None:
+    found = result.adapted.released.statement["guarantees"]
+    lines += _stated("adaptation", "the support", found)
+  return lines
+
+
+def _stated(
+    what: str, of: str, guarantees: Mapping[str, Mapping[str, Any]]
+) -> list[str]:
+  """Write the guarantees of a statement, and their caveats."""
+  stated = [g for g in guarantees.values() if g["epsilon"] != "inf"]
+  lines = [
+      f"{what}: epsilon = {report.rounded_up(float(g['epsilon']))} at delta ="
+      f" {g['delta']:g} ({g['neighbours']}, of {of})"
       for g in stated
-  ] or ["model: no privacy guarantee"]
+  ] or [f"{what}: no privacy guarantee"]
   caveats = dict.fromkeys(g["caveat"] for g in stated if g["caveat"])
   return [*lines, *(f"  {caveat}" for caveat in caveats)]

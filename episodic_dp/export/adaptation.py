@@ -1,17 +1,17 @@
 """Adapt an exported model to a folder of examples, and classify another.
 
 The readers of own data read the folders: one folder for each class, or a flat
-folder. These images are not protected: a guarantee covers the data that the
-model was trained on.
+folder, or a folder for each person with one for each class. Without `epsilon`
+these images are not protected: the guarantee of a model covers the data that it
+was trained on.
 """
 
-import collections
 from collections.abc import Iterator
 import csv
 import io
 import os
 import pathlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from episodic_dp.data.own_data import readers
 from episodic_dp.data.own_data import trees
 from episodic_dp.export import folder
 from episodic_dp.export import preprocessing
+from episodic_dp.export.predictor import Adapted
 from episodic_dp.export.predictor import Predictions
 from episodic_dp.export.predictor import Predictor
 from episodic_dp.output import files
@@ -27,7 +28,7 @@ from episodic_dp.output import phases
 from episodic_dp.output import quoting
 from episodic_dp.plan import labels as labels_lib
 
-PREDICTIONS = "predictions.csv"
+PREDICTIONS, ADAPTED = "predictions.csv", "adapted"
 
 
 class ListedFolder(NamedTuple):
@@ -37,11 +38,13 @@ class ListedFolder(NamedTuple):
     root: the folder.
     names: the examples, in ascending order.
     labels: the class of each, the name of its folder; "" in a flat folder.
+    people: the person of each, or None.
   """
 
   root: pathlib.Path
   names: list[str]
   labels: list[str]
+  people: list[str] | None = None
 
   @property
   def classes(self) -> list[str]:
@@ -55,18 +58,24 @@ class Classified(NamedTuple):
   Attributes:
     query: its examples.
     predictions: class probabilities of all of them.
-    shots: class -> number of its support images.
+    adapted: the adapted model.
     path: path of predictions.csv.
   """
 
   query: ListedFolder
   predictions: Predictions
-  shots: dict[str, int]
+  adapted: Adapted
   path: pathlib.Path
 
 
-def listed(path: str | os.PathLike[str]) -> ListedFolder:
+def listed(
+    path: str | os.PathLike[str], *, people: bool = False
+) -> ListedFolder:
   """List a flat folder of examples, or one with a folder for each class.
+
+  Args:
+    path: the folder.
+    people: whether it may hold a folder for each person with these inside.
 
   Raises:
     DataError, OSError: it has another form; one sentence that names
@@ -81,14 +90,19 @@ def listed(path: str | os.PathLike[str]) -> ListedFolder:
         " give a folder of images"
     )
   depths = [len(owner) for owner in found.owners]
-  if {*depths} not in ({0}, {1}):
+  by_person = people and {*depths} == {2}
+  if {*depths} not in ({0}, {1}) and not by_person:
     wrong = next(name for name, depth in zip(names, depths) if depth != 1)
     raise errors.DataError(
         f"{root / wrong} is {wrong.count(os.sep)} folders deep: give a folder"
         " of images for each class, or images alone"
     )
+  parts = [*zip(*found.owners)]  # People and classes, classes, or nothing.
+  for part in parts:
+    labels_lib.check_names(lambda _: f"a folder in {root}", part)
+  if by_person:
+    return ListedFolder(root, names, [*parts[1]], [*parts[0]])
   labels = ["".join(owner) for owner in found.owners]
-  labels_lib.check_names(lambda _: f"a folder in {root}", labels)
   return ListedFolder(root, names, labels)
 
 
@@ -109,47 +123,75 @@ def read(
 
 def adapt(
     predictor: Predictor,
-    support: str | os.PathLike[str],
+    support: str | os.PathLike[str] | None,
     query: str | os.PathLike[str],
     out: str | os.PathLike[str],
     *,
     invert: bool = False,
+    public: str | os.PathLike[str] | None = None,
+    **terms: Any,
 ) -> Classified:
   """Adapt to `support`, classify `query`, and write the predictions.
 
   Args:
     predictor: the model.
-    support: a folder of images for each class.
+    support: a folder of images for each class; with epsilon also one for each
+      person, with these inside. None for a model that is adapted already.
     query: images, or a folder of them for each class of the support.
-    out: receives predictions.csv.
+    out: receives predictions.csv and, with epsilon, the adapted model.
     invert: whether to exchange light and dark first.
+    public: with epsilon, a folder of public images, or None.
+    **terms: none, or epsilon and others of `Predictor.adapt`.
 
   Raises:
     DataError: an input cannot be used; one sentence, and nothing is
       written.
-    OSError: the file cannot be written.
+    PlanError, UnsoundPlanError: as in `Predictor.adapt`.
+    OSError: a file cannot be written.
   """
-  shown, asked = listed(support), listed(query)
-  for name in sorted({*asked.classes} - {*shown.classes}):
-    known = ", ".join(map(quoting.printable, shown.classes))
+  asked = listed(query)
+  shown, adapted = None, predictor.adapted
+  if support is not None:
+    shown = listed(support, people=bool(terms))
+    classes = terms.get("classes") or shown.classes
+  elif adapted is None:
+    raise errors.RunError(
+        "the model holds no classes that it was adapted to: give --support, a"
+        " folder of images for each class"
+    )
+  else:
+    classes = [*map(str, adapted.classes)]
+  for name in sorted({*asked.classes} - {*classes}):
+    known = ", ".join(map(quoting.printable, classes))
     raise errors.DataError(
         f"{asked.root / quoting.printable(name)} is not a class of the support"
         f" ({known}): add it there, or put all images right into {asked.root},"
         " to classify them without labels"
     )
   files.check_folder(out)
+  place = files.path_of(out) / ADAPTED
+  if terms:
+    files.check_new_folder(place)
   how = predictor.description.preprocessing
-  with phases.phase(f"reading and adapting to {shown.root}"):
-    adapted = predictor.adapt_rows(
-        np.stack([*read(how, shown, invert=invert)]), shown.labels
-    )
+  if shown is not None:
+    with phases.phase(f"reading and adapting to {shown.root}"):
+      rows = np.stack([*read(how, shown, invert=invert)])
+      if terms:
+        if public is not None:
+          found = read(how, listed(public), invert=invert)
+          terms["public"] = np.stack([*found])
+        adapted = predictor.adapt_privately(
+            rows, shown.labels, shown.people, **terms
+        )
+        adapted.save(place)
+      else:
+        adapted = predictor.adapt_rows(rows, shown.labels)
+  assert adapted is not None  # Of the support, or of the folder.
   with phases.phase(f"reading and classifying {asked.root}"):
     predictions = adapted.predict_rows(read(how, asked, invert=invert))
   path = files.path_of(out) / PREDICTIONS
   files.write_text(path, _table(asked, predictions))
-  counts = collections.Counter(shown.labels)
-  shots = {name: counts[name] for name in shown.classes}
-  return Classified(asked, predictions, shots, path)
+  return Classified(asked, predictions, adapted, path)
 
 
 def _table(asked: ListedFolder, predictions: Predictions) -> str:

@@ -14,6 +14,8 @@ from episodic_dp.export import folder
 from episodic_dp.export.folder import Description
 from episodic_dp.output import tables
 
+_ADAPTED = "\n## Adapted with privacy"
+
 Scores = Mapping[str, Any]
 """The accuracy in evaluation.json: mean, low, high and the number of tasks."""
 
@@ -86,6 +88,26 @@ def text(
   return "\n\n".join(parts) + "\n"
 
 
+def with_adaptation(card: str, statement: Mapping[str, Any]) -> str:
+  """Return the card of a model that is adapted, in place of an earlier one.
+
+  Args:
+    card: of the model.
+    statement: the privacy statement of its adaptation.
+  """
+  names = ", ".join(json.dumps(name) for name in statement["classes"])
+  parts = [
+      card.partition(_ADAPTED)[0] + _ADAPTED,
+      f"This folder also holds prototypes of the classes {names}, by which"
+      " `Predictor.load('DIR').adapted` classifies. They were made under noise"
+      " from the examples of the units below. Their ε is not added to that"
+      " above, unless a unit is in both: then its costs add up. Their statement"
+      f" is `{folder.ADAPTATION}`.",
+      *_guarantees(statement),
+  ]
+  return "\n\n".join(parts) + "\n"
+
+
 def _front_matter(
     found: Description,
     statement: Mapping[str, Any],
@@ -129,6 +151,19 @@ def _privacy(statement: Mapping[str, Any]) -> str:
         " seed**, which the configuration of the run fixes."
     )
   if finite:
+    lines.append(
+        "ε and δ bound what this model reveals about one unit of its training"
+        " data. They say nothing about the examples that you adapt it to, or"
+        " classify."
+    )
+  return "\n\n".join([*lines, *_guarantees(statement)])
+
+
+def _guarantees(statement: Mapping[str, Any]) -> list[str]:
+  """Write the finite guarantees, the caveats and the assumptions."""
+  finite = {k: g for k, g in statement["guarantees"].items() if _finite(g)}
+  lines = []
+  if finite:
     lines.append(tables.markdown(
         ("unit", "ε", "δ", "neighbours", "accountant", "steps"),
         [
@@ -139,11 +174,6 @@ def _privacy(statement: Mapping[str, Any]) -> str:
             for level, g in finite.items()
         ],
     ))
-    lines.append(
-        "ε and δ bound what this model reveals about one unit of its training"
-        " data. They say nothing about the examples that you adapt it to, or"
-        " classify."
-    )
   lines += statement["no_guarantee"].values()
   lines += dict.fromkeys(g["caveat"] for g in finite.values() if g["caveat"])
   assumptions = dict.fromkeys(
@@ -153,7 +183,7 @@ def _privacy(statement: Mapping[str, Any]) -> str:
     lines.append(
         "Assumptions:\n\n" + "\n".join(f"- {a}" for a in assumptions)
     )
-  return "\n\n".join(lines)
+  return lines
 
 
 def _evaluation(found: Description, scores: Scores | None) -> str:

@@ -15,6 +15,9 @@ import pathlib
 import stat
 from typing import Literal
 
+import numpy as np
+import safetensors.numpy
+
 from episodic_dp import errors
 from episodic_dp import options
 from episodic_dp import plain
@@ -23,6 +26,8 @@ from episodic_dp.output import quoting
 
 MODEL, STATEMENT, CARD = "model.json", "privacy_statement.json", "README.md"
 START, DIGESTS = "start.safetensors", "digests.json"
+# Of a model that is adapted with a guarantee.
+ADAPTATION, PROTOTYPES = "adaptation_statement.json", "prototypes.safetensors"
 FORMAT = 3
 MOMENTS = "moments/"  # Prefix of the moments' names in a file of weights.
 Choice = Literal["last", "best", "ensemble"]
@@ -162,6 +167,21 @@ def _check_sizes(found: Description) -> None:
         f" {_MOST_STEPS} steps, {_MOST_LAYERS} layers, and"
         f" {_MOST_MEMBERS} files of different names"
     )
+
+
+def read_arrays(content: bytes, name: str) -> dict[str, np.ndarray]:
+  """Read the arrays of a safetensors file; nothing in it is executed.
+
+  Raises:
+    RunError: it is damaged; one sentence.
+  """
+  try:
+    return safetensors.numpy.load(content)
+  except Exception as e:  # It raises many types for damaged files.
+    reason = (str(e).strip().splitlines() or [type(e).__name__])[0]
+    raise errors.RunError(
+        f"{name} is not safetensors ({reason[:80]}): export the run again"
+    ) from e
 
 
 def seal(root: pathlib.Path) -> None:

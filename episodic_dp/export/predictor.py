@@ -6,6 +6,7 @@ caller gives the function of a network of own code.
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 import dataclasses
+import json
 import math
 import os
 import pathlib
@@ -15,16 +16,20 @@ import jax
 from jax import lax
 import jax.numpy as jnp
 import numpy as np
-import safetensors.numpy
 
 from episodic_dp import backends
 from episodic_dp import errors
 from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp import options
+from episodic_dp import plan
+from episodic_dp.accounting import report
 from episodic_dp.accounting import statement as statement_lib
+from episodic_dp.data import public as public_lib
+from episodic_dp.export import card
 from episodic_dp.export import folder as folder_lib
 from episodic_dp.export import preprocessing
+from episodic_dp.export import prototypes
 from episodic_dp.learners import learner as learner_lib
 from episodic_dp.learners import naming
 from episodic_dp.models import builder
@@ -68,12 +73,41 @@ class Adapted:
   Attributes:
     predictor: the model.
     classes: the labels of the support set, sorted.
-    prepared: of each checkpoint, what all predictions share.
+    prepared: of each checkpoint, what all predictions share; none with
+      `released`.
+    released: the prototypes of an adaptation with a guarantee, or None.
   """
 
   predictor: "Predictor"
   classes: tuple[Hashable, ...]
   prepared: tuple[learner_lib.Prepared, ...] = dataclasses.field(repr=False)
+  released: prototypes.Released | None = dataclasses.field(
+      default=None, repr=False
+  )
+
+  @property
+  def guarantee(self) -> report.Guarantee | None:
+    """Return the guarantee of a unit that it was adapted to, or None."""
+    if self.released is None:
+      return None
+    return self.released.guarantee
+
+  def save(self, path: str | os.PathLike[str]) -> None:
+    """Write the model and its noised prototypes as a new folder.
+
+    `Predictor.load(path).adapted` reads it. The folder has the statements of
+    the training and of the adaptation.
+
+    Raises:
+      UnsoundPlanError: it was adapted without a guarantee.
+      RunError: the folder exists and is not empty.
+    """
+    if self.released is None:
+      raise plan.UnsoundPlanError(
+          "without noise this classifier shows its support images: adapt with"
+          " epsilon=... to save it"
+      )
+    self.predictor.save(path)
 
   def predict(self, images: Any) -> Predictions:
     """Classify examples, each by itself.
@@ -105,11 +139,15 @@ class Adapted:
     how = self.predictor.description.preprocessing
     found, size = [], _block(how)
     for rows in blocks:
-      values = _filled(preprocessing.scaled(how, rows), size)
-      each = self.predictor.probabilities(
-          len(self.classes), self.prepared, values, len(rows)
-      )
-      found.append(np.mean(each, axis=0)[: len(rows)])
+      values = preprocessing.scaled(how, rows)
+      if self.released is None:
+        each = self.predictor.probabilities(
+            len(self.classes), self.prepared, _filled(values, size), len(rows)
+        )
+        found.append(np.mean(each, axis=0)[: len(rows)])
+      else:
+        embedded = self.predictor.embedded(values)
+        found.append(self.released.probabilities(embedded))
     probabilities = np.concatenate(found)
     if not np.isfinite(probabilities).all():
       raise errors.DataError(
@@ -126,6 +164,28 @@ def _block(how: folder_lib.Preprocessing) -> int:
   """
   most = _BYTES // (4 * math.prod(how.shape))
   return max(1, min(most, _BLOCK) // _AT_ONCE) * _AT_ONCE
+
+
+def _in_parts(
+    apply: Callable[[jax.Array], jax.Array], images: jax.Array, count: jax.Array
+) -> jax.Array:
+  """Return apply(images), [n, k], a few rows at a time.
+
+  Args:
+    apply: rows [`_AT_ONCE`, ...] -> [`_AT_ONCE`, k].
+    images: [n, ...], a multiple of `_AT_ONCE`.
+    count: number of rows that count, the first ones.
+  """
+  parts = images.reshape(-1, _AT_ONCE, *images.shape[1:])
+  result = jax.eval_shape(apply, parts[0])
+
+  def add(i: jax.Array, found: jax.Array) -> jax.Array:
+    return found.at[i].set(apply(parts[i]))
+
+  found = jnp.zeros((len(parts), *result.shape), result.dtype)
+  last = (count + _AT_ONCE - 1) // _AT_ONCE
+  found = lax.fori_loop(0, last, add, found)
+  return found.reshape(-1, *result.shape[1:])
 
 
 def _filled(values: np.ndarray, size: int) -> np.ndarray:
@@ -150,7 +210,9 @@ class Predictor:
     members: the parameters of each checkpoint, and the moments of its public
       examples or None.
     make: the function of a network of own code, or None.
-    compiled: number of classes -> the learner, and its compiled functions.
+    released: of the folder of an adapted model, its prototypes, or None.
+    compiled: number of classes -> the learner, and its compiled functions; 0
+      for the function that embeds.
   """
 
   contents: Mapping[str, bytes] = dataclasses.field(repr=False)
@@ -160,7 +222,10 @@ class Predictor:
   network: models.Model = dataclasses.field(repr=False)
   members: tuple[tuple[Any, Any], ...]
   make: Callable[..., models.Model] | None = None
-  compiled: dict[int, tuple[learners.Learner, Any, Any]] = dataclasses.field(
+  released: prototypes.Released | None = dataclasses.field(
+      default=None, repr=False
+  )
+  compiled: dict[int, Any] = dataclasses.field(
       default_factory=dict, repr=False
   )
 
@@ -223,7 +288,7 @@ class Predictor:
           f" {folder_lib.MODEL} names: get the folder again from its publisher"
       )
     arrays = {
-        name: _read_arrays(contents[name], str(root / name))
+        name: folder_lib.read_arrays(contents[name], str(root / name))
         for name in found.files
     }
     start = arrays[found.start] if found.start else None
@@ -239,6 +304,9 @@ class Predictor:
       raise errors.RunError(
           f"{root / folder_lib.MODEL} does not describe a model: {e}"
       ) from e
+    released = None
+    if folder_lib.ADAPTATION in contents:
+      released = prototypes.read(contents, root, (len(members), network.way))
     return cls(
         contents=contents,
         description=found,
@@ -247,6 +315,7 @@ class Predictor:
         network=network,
         members=members,
         make=model,
+        released=released,
     )
 
   def __reduce__(self) -> tuple[Any, ...]:
@@ -269,42 +338,151 @@ class Predictor:
     """Return level -> "epsilon" and the other fields of the statement."""
     return self.statement["guarantees"]
 
-  def adapt(self, images: Any, labels: Sequence[Hashable]) -> Adapted:
+  @property
+  def adapted(self) -> Adapted | None:
+    """Return the adapted model of a folder that holds one, or None."""
+    if self.released is None:
+      return None
+    return Adapted(
+        predictor=self, classes=self.released.classes, prepared=(),
+        released=self.released,
+    )
+
+  def adapt(
+      self,
+      images: Any,
+      labels: Sequence[Hashable],
+      people: Sequence[Hashable] | None = None,
+      *,
+      epsilon: float | None = None,
+      delta: float | None = None,
+      classes: Sequence[Hashable] | None = None,
+      public: Any = None,
+      neighbours: report.Relation = "add-or-remove",
+      private_seed: int | None = None,
+  ) -> Adapted:
     """Adapt to a support set; the predictor itself does not change.
+
+    With `epsilon` the result holds class prototypes under noise, and nothing
+    else of the images; its proof is in `export.prototypes`. Its guarantee is
+    for a person, all of their images of all classes, or without `people` for
+    one image. Every such call is one release: adapting twice to the same people
+    costs twice, and the caller adds it up (`episodic-dp account --ledger`).
 
     Args:
       images: as for `Adapted.predict`.
       labels: the class of each, names or numbers.
+      people: with `epsilon`, the person of each, names or numbers.
+      epsilon: the budget of a person or an image, above 0; None to adapt
+        without a guarantee.
+      delta: in (0, 1); None for the largest power of ten below 1 / (10 N), for
+        N people or images.
+      classes: all names that a label may have, which are public. Without them
+        the names are those of the labels, which are taken to be public.
+      public: public examples without labels, of the kind that is classified.
+        The mean of their embeddings is the centre from which directions are
+        measured; the nearer it is to that of the private ones, the less the
+        noise costs. None takes generated images, and zero for features.
+      neighbours: "add-or-remove" or "replace-one".
+      private_seed: seed of the noise, with which there is no guarantee against
+        anyone who knows it; None for a secret key.
 
     Raises:
       DataError: an image or a label cannot be used, or the model does not take
         this number of classes; one sentence.
+      PlanError: a number is out of range, or `epsilon` is missing.
+      UnsoundPlanError: no guarantee is proved: the model adapts by gradient
+        steps, an image moves the embeddings of others, or a class has one
+        person's images alone and `classes` is not given.
     """
+    how = self.description.preprocessing
     found = labels_lib.read("labels", labels).tolist()
-    rows = preprocessing.of_arrays(
-        self.description.preprocessing, images, "the support images"
+    rows = preprocessing.of_arrays(how, images, "the support images")
+    if epsilon is None:
+      given = (people, delta, classes, public, private_seed)
+      if any(one is not None for one in given):
+        raise plan.PlanError(
+            "people, delta, classes, public and private_seed belong to an"
+            " adaptation with a guarantee: give epsilon, such as epsilon=1.0,"
+            " or leave them out"
+        )
+      return self.adapt_rows(rows, found)
+    if public is not None:
+      public = preprocessing.of_arrays(how, public, "the public examples")
+    return self.adapt_privately(
+        rows, found, people, epsilon=epsilon, delta=delta, classes=classes,
+        public=public, neighbours=neighbours, private_seed=private_seed,
     )
-    return self.adapt_rows(rows, found)
+
+  def adapt_privately(
+      self,
+      rows: np.ndarray,
+      labels: Sequence[Hashable],
+      people: Sequence[Hashable] | None,
+      *,
+      classes: Sequence[Hashable] | None = None,
+      public: np.ndarray | None = None,
+      **terms: Any,
+  ) -> Adapted:
+    """Adapt to rows [n, ...] with a guarantee; see `adapt`.
+
+    Args:
+      rows: as `preprocessing.row` makes them.
+      labels: [n].
+      people: [n] or None.
+      classes: public names or None.
+      public: public rows or None.
+      **terms: epsilon, delta, neighbours and private_seed.
+    """
+    prototypes.check_sound(self.description, self.network)
+    if classes is not None:
+      classes = labels_lib.read("classes", classes).tolist()
+    names, found = _numbered(len(rows), labels, classes)
+    level, units = "example", np.arange(len(rows))
+    if people is not None:
+      level, owners = "person", labels_lib.read("people", people)
+      if len(owners) != len(rows):
+        raise errors.DataError(
+            f"there are {len(rows)} support images and {len(owners)} people:"
+            " give the person of each image"
+        )
+      units = np.unique(owners, return_inverse=True)[1]
+    if classes is None:
+      prototypes.check_shared(names, found, units, level)
+    centre = self._centre(public)
+    size = _block(self.description.preprocessing)
+    embedded = np.concatenate([
+        self.embedded(
+            preprocessing.scaled(self.description.preprocessing, block)
+        )
+        for block in preprocessing.stacked(rows, size)
+    ])
+    total = prototypes.clipped_sum(
+        prototypes.directions(embedded, centre), found, units, len(names)
+    )
+    released = prototypes.release(
+        total, centre, names, units=int(units.max()) + 1, level=level, **terms
+    )
+    text = self.contents[folder_lib.CARD].decode()
+    statement = released.statement
+    added = {
+        folder_lib.CARD: card.with_adaptation(text, statement).encode(),
+        folder_lib.ADAPTATION: json.dumps(statement, indent=2).encode(),
+        folder_lib.PROTOTYPES: released.encoded(),
+    }
+    adapted = dataclasses.replace(
+        self, contents={**self.contents, **added}, released=released
+    ).adapted
+    assert adapted is not None  # It has prototypes.
+    return adapted
 
   def adapt_rows(
       self, rows: np.ndarray, labels: Sequence[Hashable]
   ) -> Adapted:
     """Adapt to rows [n, ...], as `preprocessing.row` makes them."""
-    if len(rows) != len(labels):
-      raise errors.DataError(
-          f"there are {len(rows)} support images and {len(labels)} labels: give"
-          " one label for each image"
-      )
-    classes: tuple[Any, ...] = tuple(sorted(set(labels)))  # type: ignore
-    if len(classes) < 2:
-      raise errors.DataError(
-          f"the support images are of {len(classes)} class: give images of at"
-          " least two classes; files need a folder for each class"
-      )
+    classes, found = _numbered(len(rows), labels)
     learner, adapt, _ = self._functions(len(classes))
-    numbers = {name: number for number, name in enumerate(classes)}
     values = preprocessing.scaled(self.description.preprocessing, rows)
-    found = np.asarray([numbers[label] for label in labels], np.int32)
     model = learner.model
     mask = None
     # A network of own code that mixes examples takes them as they are.
@@ -347,6 +525,60 @@ class Predictor:
         for (_, moments), own in zip(self.members, prepared, strict=True)
     ]
 
+  def embedded(self, values: np.ndarray) -> np.ndarray:
+    """Return float32[n, members, d], the embeddings of at most a block.
+
+    Args:
+      values: float32[n, ...], scaled rows.
+    """
+    if 0 not in self.compiled:
+      learner = self._learner(2)  # For any number of classes.
+
+      def embed(
+          params: models_lib.Params,
+          moments: models_lib.Moments,
+          images: jax.Array,
+          count: jax.Array,
+      ) -> jax.Array:
+        network = learner.network_params(params)
+        apply = learner.normalised(moments).model.apply
+        return _in_parts(lambda part: apply(network, part), images, count)
+
+      self.compiled[0] = backends.jit(embed)
+    filled = _filled(values, _block(self.description.preprocessing))
+    found = [
+        np.asarray(self.compiled[0](*member, filled, len(values)))
+        for member in self.members
+    ]
+    return np.stack(found, axis=1)[: len(values)]
+
+  def _centre(self, public: np.ndarray | None) -> np.ndarray:
+    """Return float32[members, d], the mean embedding of public rows.
+
+    Raises:
+      DataError: it is not finite.
+    """
+    how = self.description.preprocessing
+    values = None
+    if public is not None:
+      values = preprocessing.scaled(how, public)
+    elif how.kind == "image":
+      values = public_lib.examples(None, how.shape)
+    if values is None:
+      size = self.network.way
+      assert size is not None  # Known of every exported network.
+      return np.zeros((len(self.members), size), np.float32)
+    embedded = [
+        self.embedded(block)
+        for block in preprocessing.stacked(values, _block(how))
+    ]
+    centre = np.concatenate(embedded).mean(axis=0, dtype=np.float64)
+    if not np.isfinite(centre).all():
+      raise errors.DataError(
+          "the public examples have embeddings that are not finite: give others"
+      )
+    return centre.astype(np.float32)
+
   def _functions(self, way: int) -> tuple[learners.Learner, Any, Any]:
     """Return the learner for tasks of n classes, and its compiled functions."""
     if way not in self.compiled:
@@ -365,17 +597,11 @@ class Predictor:
           images: jax.Array,
           count: jax.Array,
       ) -> jax.Array:
-        parts = images.reshape(-1, _AT_ONCE, *images.shape[1:])
         own = learner.normalised(moments)
-
-        def add(i: jax.Array, found: jax.Array) -> jax.Array:
-          logits = own.answer(prepared, parts[i])
-          return found.at[i].set(jax.nn.softmax(logits, axis=-1))
-
-        found = jnp.zeros((len(parts), _AT_ONCE, way))
-        last = (count + _AT_ONCE - 1) // _AT_ONCE
-        found = lax.fori_loop(0, last, add, found)
-        return found.reshape(-1, way)
+        return _in_parts(
+            lambda part: jax.nn.softmax(own.answer(prepared, part), axis=-1),
+            images, count,
+        )
 
       self.compiled[way] = (
           learner, backends.jit(adapt), backends.jit(probabilities)
@@ -402,6 +628,44 @@ class Predictor:
       return naming.make_learner(found.learner, self.network, way=way)
     network = _network(found, way, self.start, self.make)
     return naming.make_fine_tuning(network, found.fine_tuning)
+
+
+def _numbered(
+    count: int,
+    labels: Sequence[Hashable],
+    classes: Sequence[Hashable] | None = None,
+) -> tuple[tuple[Any, ...], np.ndarray]:
+  """Return the names of the classes, sorted, and int32[n], that of each image.
+
+  Args:
+    count: number of images.
+    labels: the class of each.
+    classes: names that a label may have; None for those of the labels.
+
+  Raises:
+    DataError: they do not fit; one sentence.
+  """
+  if count != len(labels):
+    raise errors.DataError(
+        f"there are {count} support images and {len(labels)} labels: give"
+        " one label for each image"
+    )
+  if classes is None:
+    classes = labels
+  names: tuple[Any, ...] = tuple(sorted(set(classes)))  # type: ignore
+  if len(names) < 2:
+    raise errors.DataError(
+        f"the support images are of {len(names)} class: give images of at"
+        " least two classes; files need a folder for each class"
+    )
+  numbers = {name: number for number, name in enumerate(names)}
+  for label in labels:
+    if label not in numbers:
+      raise errors.DataError(
+          f"the label {errors.shown(label)} is not in classes: add it there, or"
+          " leave its images out"
+      )
+  return names, np.asarray([numbers[label] for label in labels], np.int32)
 
 
 def _member(
@@ -435,21 +699,6 @@ def _member(
       if k.startswith(prefix)
   }
   return params, parts.of_names(shapes, parts.fitted(given, shapes, name))
-
-
-def _read_arrays(content: bytes, name: str) -> dict[str, np.ndarray]:
-  """Read the arrays of a safetensors file; nothing in it is executed.
-
-  Raises:
-    RunError: it is damaged; one sentence.
-  """
-  try:
-    return safetensors.numpy.load(content)
-  except Exception as e:  # It raises many types for damaged files.
-    reason = (str(e).strip().splitlines() or [type(e).__name__])[0]
-    raise errors.RunError(
-        f"{name} is not safetensors ({reason[:80]}): export the run again"
-    ) from e
 
 
 def _network(
