@@ -125,6 +125,28 @@ def test_a_saved_model_predicts_the_same_and_is_verified(
     model.load(tmp_path / "model", model=make_model)
 
 
+@pytest.mark.few(1)
+def test_people_of_adapt_have_a_guarantee_of_their_own(fitted, tmp_path):
+  model, (features, labels, people) = fitted
+  trained, labels = model.guarantee, labels > 1  # Two directions from the mean.
+  model.adapt(features, labels, people, epsilon=500.0, public=features)
+  found = model.adaptation_guarantee
+  assert 0.99 * 500 < found.epsilon <= 500 and found.level == "person"
+  assert model.guarantee == trained  # Beside it, and not added.
+  assert model.score(features, labels) > 0.9  # Far apart.
+  model.save(tmp_path / "model")
+  again = model.load(tmp_path / "model", model=make_model)
+  assert again.adaptation_guarantee == found and again.guarantee == trained
+  np.testing.assert_array_equal(
+      again.predict_proba(features), model.predict_proba(features)
+  )
+  model.adapt(features[:40], labels[:40])
+  assert model.adaptation_guarantee is None
+  model.save(tmp_path / "plain")  # Without the examples of `adapt`.
+  with pytest.raises(exceptions.NotFittedError):
+    model.load(tmp_path / "plain", model=make_model).predict(features)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("channels", [1, 3])
 def test_images_of_one_and_three_channels(channels, tmp_path):

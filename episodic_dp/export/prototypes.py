@@ -16,7 +16,8 @@ and Wang, "Improving the Gaussian Mechanism for Differential Privacy", ICML
 2018). A prototype is the direction of a class in the noised sum. Nothing else
 about the examples leaves: directions need no counts.
 
-Not covered: the rounding of the noised sum to float32; see
+Not covered: float32's rounding, of the noised sum and of the embeddings, whose
+last bits may depend on an image's place in a block; see
 docs/decisions/floating_point.md.
 """
 
@@ -156,9 +157,9 @@ def release(
     units: int,
     level: str,
     epsilon: float,
-    delta: float | None,
-    neighbours: report.Relation,
-    private_seed: int | None,
+    delta: float | None = None,
+    neighbours: report.Relation = "add-or-remove",
+    private_seed: int | None = None,
 ) -> Released:
   """Add noise to a sum of contributions, and keep directions alone.
 
@@ -292,7 +293,7 @@ def check_shared(
   """
   held = {*zip(classes.tolist(), units.tolist())}
   counts = collections.Counter(number for number, _ in held)
-  for number, count in counts.items():
+  for number, count in sorted(counts.items()):
     if count == 1:
       raise plan_lib.UnsoundPlanError(
           f"class {errors.shown(names[number])} is that of one {level} alone,"

@@ -65,6 +65,41 @@ def test_labelled_images_are_classified_and_measured(call, folders, tmp_path):
   assert "participant, of its training data" in done.stdout
 
 
+def test_people_of_the_support_have_a_guarantee(call, folders, tmp_path):
+  for glyph in range(4):
+    for number in range(6):
+      place = tmp_path / "people" / f"person {number % 3}" / f"glyph {glyph}"
+      place.mkdir(parents=True, exist_ok=True)
+      part = "support" if number < 2 else "query"
+      name = f"{glyph}_{number}.png"
+      shutil.copy(folders / part / f"glyph {glyph}" / name, place)
+  model, query = f"--model={folders / 'model'}", f"--query={folders / 'query'}"
+  support, out = f"--support={tmp_path / 'people'}", tmp_path / "out"
+  private = ("--epsilon=500", f"--public={folders / 'flat_support'}")
+  done = call("adapt", model, support, query, f"--out={out}", *private)
+  assert done.returncode == 0, done.stderr
+  assert "participant, of its training data" in done.stdout
+  assert re.search(r"adaptation: epsilon = 49\d.* one person", done.stdout)
+  first = (out / "predictions.csv").read_text()
+  statement = out / "adapted" / "adaptation_statement.json"
+  assert call("verify", statement).returncode == 0
+  again = call(
+      "adapt", f"--model={out / 'adapted'}", query, f"--out={tmp_path / 'more'}"
+  )
+  assert again.returncode == 0, again.stderr
+  assert (tmp_path / "more" / "predictions.csv").read_text() == first
+  assert "adaptation: epsilon = 49" in again.stdout
+  for words, match in (
+      ((model, query), "give --support"),
+      ((model, query, support), "2 folders deep"),
+      ((model, query, support, "--delta=0.1"), "need --epsilon"),
+      ((model, query, "--epsilon=1"), "needs --support"),
+      ((model, query, support, "--epsilon=1", "--classes=a,b"), "glyph 0"),
+  ):
+    done = call("adapt", *words, f"--out={tmp_path / 'none'}")
+    assert done.returncode == 1 and re.search(match, done.stderr), done.stderr
+
+
 @pytest.mark.slow
 def test_names_may_hold_anything(call, folders, tmp_path):
   shutil.copytree(folders / "model", tmp_path / "model")
