@@ -15,10 +15,11 @@ on two cores at --scale=cpu: glyphs (the run of `make train`) and sinusoid
 (regression, the smallest example), each with and without privacy. pvi_adult
 (private partitioned variational inference on UCI Adult, three splits and
 budgets). stages (training in two and three stages, every level with its
-guarantee). Without training: table4 (the time of a task, private and not),
-figure12 (delta over the number of tasks), amplification (the theorem on
-sampling in stages, as printed and as corrected) and audited_plans (measured and
-claimed epsilon). --help lists all names.
+guarantee). Without training: adaptation (a start that is adapted to people with
+a guarantee), table4 (the time of a task, private and not), figure12 (delta over
+the number of tasks), amplification (the theorem on sampling in stages, as
+printed and as corrected) and audited_plans (measured and claimed epsilon).
+--help lists all names.
 
 Scales: smoke (built-in data, seconds, learns nothing), cpu (narrow networks,
 an hour or so on two cores) and full (the papers' size, for an accelerator).

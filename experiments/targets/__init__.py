@@ -24,6 +24,7 @@ _MODULES = {
     "starts": ("figure13_starts",),
     "pairs": ("glyphs", "sinusoid", "stages"),
     "federated": ("pvi_adult",),
+    "adaptation": ("adaptation",),
     "computed": ("figure12", "amplification", "table4"),
     "audited_plans": ("audited_plans",),
 }
