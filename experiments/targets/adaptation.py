@@ -230,7 +230,7 @@ ten classes, so of a group of n the sum of a class grows with n / √10. One ima
 contributes to one class, so that single images cost far less.
 
 The form (directions from a public centre, no counts) was chosen on validation
-writers ([decision](../../docs/decisions/prediction.md#adapting-with-a-guarantee)).""",
+writers ([decision](../../docs/decisions/prediction.md)).""",
         runs=runs, table=_table, draw=_draw, finding=_finding, finish=_finish,
     )
 }

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import pickle
+from unittest import mock
 
 import dp_accounting
 from dp_accounting import pld
@@ -18,6 +19,7 @@ from episodic_dp import accounting
 from episodic_dp import errors
 from episodic_dp import export
 from episodic_dp import plan
+from episodic_dp.accounting import ledger
 from episodic_dp.accounting import report
 from episodic_dp.data import public
 from episodic_dp.export import folder
@@ -176,6 +178,24 @@ def test_the_statement_says_what_is_assumed():
   assert accounting.verify(data).differences[0].false
 
 
+def test_two_adaptations_are_two_releases():
+  total = np.zeros((2, 1, 3))
+  first, second = release(total), release(total, units=500)
+  statements = {"a": first.statement, "b": second.statement}
+  both = ledger.compose(statements, same_levels=["person"])
+  found = both.guarantee("person", delta=1e-5)
+  mu = math.hypot(1 / multiplier(first), 1 / multiplier(second))
+  exact = scipy.optimize.brentq(
+      lambda e: gaussian_delta(e, mu) - 1e-5, 0, 100, xtol=1e-12
+  )
+  assert exact * (1 - 1e-9) <= found.epsilon <= exact * 1.001
+  for sentence in report.ADAPTED:
+    assert f"a: {sentence}" in found.assumptions
+  copies = {"a": first.statement, "b": first.statement}
+  with pytest.raises(errors.PlanError, match="of one run"):
+    ledger.compose(copies, same_levels=["person"])
+
+
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
   """A folder of a model of prototypes."""
@@ -255,6 +275,25 @@ def test_without_noise_the_nearest_direction_wins(learner, tmp_path):
       images, labels, epsilon=1e6, public=known, classes=range(WAY + 1)
   )
   assert more.predict(images[:2]).probabilities.shape == (2, WAY + 1)
+
+
+def test_a_person_moves_what_is_noised_by_the_clip_norm(exported):
+  """From images to the noise, in another order and another block."""
+  images, labels, people = support()
+  model = export.Predictor.load(exported)
+  terms = dict(classes=[*range(WAY)], public=images[::7], epsilon=1.0)
+
+  def total(kept):
+    patched = mock.patch.object(prototypes, "_noised", side_effect=KeyError)
+    with patched as found:
+      with pytest.raises(KeyError):
+        model.adapt(images[kept], labels[kept], people[kept], **terms)
+    return found.call_args.args[0]
+
+  whole = total(np.argsort(-people, kind="stable"))
+  for person in range(3):
+    moved = np.linalg.norm(whole - total(people != person))
+    assert 0.5 < moved <= prototypes.CLIP_NORM * (1 + 1e-5)
 
 
 @pytest.mark.slow  # Compiles the generator.
