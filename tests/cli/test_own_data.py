@@ -284,8 +284,10 @@ def test_classes_and_units_of_privacy_are_named(patients, tmp_path):
 
 
 def test_names_that_may_be_one_unit_are_refused_until_it_is_said(patients):
-  with pytest.raises(plan.PlanError, match="data.options.crossing=patient"):
+  with pytest.raises(plan.PlanError) as e:  # All that is needed, at once.
     parse(patients, CLASSES)
+  for option in ("crossing=patient", "by=patient", "depth=8"):
+    assert f"--config.data.options.{option}" in str(e.value)
   with pytest.raises(ValueError, match="--config.data.options.by=patient"):
     parse(patients, CLASSES, crossing="patient")
   with pytest.raises(ValueError, match="must be one of the levels"):

@@ -311,7 +311,7 @@ def test_a_patient_of_two_diagnoses_is_counted_and_kept_in_one_part(
         ([(r"scans\0_0.png", "x")], "file,class", None, "with / in place of"),
         (
             [ROWS[0]], "file,patient,diagnosis", None,
-            "crossing=diagnosis and by=diagnosis.* depth=8 or depth=16",
+            r"crossing=diagnosis and \S*by=diagnosis \(and \S*depth=8, or 16",
         ),
         ([("pipe.png", "x")], "file,class", None, "no supported format"),
     ],

@@ -140,7 +140,7 @@ def training_tree(
   if sampling.episode is None:
     tree = dataset.flattened(tree)
   else:
-    _check_names(tree, sampling)
+    _check_names(found, sampling)
   _check_test_tasks(found, task)
   if sampling.episode is not None:  # While its units have names.
     plan.validate(tree, sampling)
@@ -170,21 +170,21 @@ def _check_test_tasks(found: Survey, task: Mapping[str, Any]) -> None:
       )
 
 
-def _check_names(
-    training: plan.Hierarchy, sampling: plan.SamplingPlan
-) -> None:
+def _check_names(found: Survey, sampling: plan.SamplingPlan) -> None:
   """Raise PlanError if a name in several classes may be one unit."""
+  training = found.hierarchies["train"]
   if stages.class_level(training, sampling) or training.depth < 3:
     return
   assert training.names is not None and training.names[1] is not None
   names, counts = np.unique(training.names[1], return_counts=True)
   if counts.max() > 1 and not training.copies:
     of, level = training.levels[:2]
+    divided = found.listing.classes[0].part is not None
     raise plan.PlanError(
         f"{level} {errors.shown(str(names[counts.argmax()]))} is in"
         f" {counts.max()} units of level '{of}': if it is one {level}, add"
-        f" --config.data.options.crossing={level}; otherwise give every {level}"
-        " a separate name"
+        f" {rows_lib.crossing_flags(level, divided=divided)}; otherwise give every {level} a separate"
+        " name"
     )
 
 

@@ -22,6 +22,22 @@ FLAG = "--config.data.options."
 _LUMA = (0.299, 0.587, 0.114)  # ITU-R 601, of red, green and blue.
 
 
+def crossing_flags(level: str, *, divided: bool) -> str:
+  """Return all flags of units that are in several classes, for a message.
+
+  Args:
+    level: the level of these units.
+    divided: whether the source names the parts itself.
+  """
+  found = f"{FLAG}crossing={level}"
+  if not divided:
+    found += f" and {FLAG}by={level}"
+  return (
+      f"{found} (and {FLAG}depth=8, or 16, if only some images have more than 8"
+      " bits)"
+  )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OwnData:
   """Options of own data, all public.

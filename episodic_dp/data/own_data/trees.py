@@ -37,6 +37,7 @@ from episodic_dp.data import cache
 from episodic_dp.data import dataset
 from episodic_dp.data.own_data import listing as listing_lib
 from episodic_dp.data.own_data import readers
+from episodic_dp.data.own_data import rows
 from episodic_dp.errors import DataError
 from episodic_dp.errors import shown
 
@@ -320,7 +321,6 @@ def _table_levels(
         f"{path} has the label columns {labels} and the levels are {chosen}:"
         " name columns, from the top down, and then the examples, such as"
         f" levels={example}; if one {last} is in several units above it, add"
-        f" crossing={last} and by={last}; and if only some images have more"
-        " than 8 bits, add depth=8 or depth=16"
+        f" {rows.crossing_flags(last, divided=_SPLIT in columns)}"
     )
   return chosen
