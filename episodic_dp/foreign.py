@@ -4,6 +4,7 @@ No file may start another program: Pillow would hand PostScript to Ghostscript.
 So pictures have one of a few raster formats, recognised by their first bytes.
 """
 
+from collections.abc import Sequence
 import os
 from typing import Any, IO
 
@@ -11,6 +12,7 @@ from PIL import Image
 from PIL import UnidentifiedImageError
 
 from episodic_dp.errors import DataError
+from episodic_dp.errors import shown
 
 RASTER = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 """The formats of Pillow that are read, all of them without another program."""
@@ -53,6 +55,15 @@ def check_picture(image: Image.Image) -> None:
     raise DataError(
         f"it has {image.width} x {image.height} pixels, more than"
         f" {MOST_PIXELS}: make it smaller"
+    )
+
+
+def check_commas(path: str | os.PathLike[str], header: Sequence[str]) -> None:
+  """Raise DataError if the columns of a table are not divided by commas."""
+  if len(header) == 1 and (";" in header[0] or "\t" in header[0]):
+    raise DataError(
+        f"{path} has semicolons or tabs between its columns,"
+        f" {shown(header[0])}: save it with commas"
     )
 
 

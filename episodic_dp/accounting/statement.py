@@ -30,6 +30,7 @@ from episodic_dp.output import files
 from episodic_dp.output import quoting
 
 SCHEMA = 3
+FILE = "guarantee.json"  # In a work directory.
 
 # A stated epsilon that is below the recomputed one by more than the first is
 # false; one that is above it by more than the second has another origin.
@@ -275,8 +276,8 @@ def verify_file(
     return verify(read(path) if content is None else loads(content))
   except OSError as e:
     raise plan_lib.PlanError(
-        f"{path}: it cannot be read ({e.strerror}): give the JSON file of a"
-        " privacy statement"
+        f"{path}: it cannot be read ({e.strerror}): give a work directory with"
+        f" a {FILE}, or the JSON file of a privacy statement"
     ) from e
   except (plan_lib.PlanError, plan_lib.UnsoundPlanError) as e:
     text = quoting.printable(str(e))[:_LONGEST]
@@ -326,13 +327,16 @@ def verify(data: Any) -> Verification:
 
 
 def read(path: str | os.PathLike[str]) -> Any:
-  """Parse the strict JSON of a file; see `loads`.
+  """Parse the strict JSON of a file or a work directory; see `loads`.
 
   Raises:
     OSError: the file cannot be read.
     PlanError: one sentence.
   """
-  with files.path_of(path).open("rb") as file:
+  place = files.path_of(path)
+  if place.is_dir():
+    place = place / FILE
+  with place.open("rb") as file:
     return loads(file.read(_MOST_BYTES + 1))
 
 

@@ -14,13 +14,11 @@ from episodic_dp.accounting import ledger as ledger_lib
 from episodic_dp.accounting import report
 from episodic_dp.accounting import statement
 from episodic_dp.accounting.guarantee import by_level
-from episodic_dp.output import files
 from episodic_dp.output import plotting
 from episodic_dp.output import tables
 from episodic_dp.plan import stages
 from episodic_dp.run import Run
 
-_STATEMENT = "guarantee.json"  # In a work directory.
 _COLUMNS = (
     "level", "epsilon", "delta", "direction", "eta", "distance", "neighbours"
 )
@@ -234,15 +232,12 @@ def account_runs(
 
 
 def _read(path: str) -> Any:
-  file = files.path_of(path)
-  if file.is_dir():
-    file = file / _STATEMENT
   try:
-    return statement.read(file)
+    return statement.read(path)
   except (OSError, ValueError) as e:
     raise plan_lib.PlanError(
         f"{path} cannot be read ({e}): --ledger takes work directories with a"
-        f" {_STATEMENT}, privacy statements and ledgers"
+        f" {statement.FILE}, privacy statements and ledgers"
     ) from e
 
 

@@ -1,9 +1,9 @@
 """Compute a privacy statement again from its description of the run.
 
-  episodic-dp verify WORKDIR/guarantee.json
+  episodic-dp verify WORKDIR
 
-A statement is the guarantee.json of a run, or the output of episodic-dp account
-(--statement=FILE, --format=json). It describes hierarchy, plan, mechanism and
+A statement is the guarantee.json of a run, whose work directory may be given
+instead, or the output of episodic-dp account (--statement=FILE, --format=json). It describes hierarchy, plan, mechanism and
 steps. The command computes every guarantee from them again and compares it with
 the stated one. A statement does not hold if it promises more, leaves out an
 assumption, or is damaged. The exit status is then 1, and one sentence gives the
@@ -44,7 +44,8 @@ def main(values: flags.FlagValues, path: str = "") -> None:
 
   Args:
     values: the flags.
-    path: a guarantee.json, or the output of episodic-dp account.
+    path: a work directory, its guarantee.json, or the output of episodic-dp
+      account.
 
   Raises:
     PlanError: the file is not a statement, or does not hold; one sentence.
@@ -52,8 +53,8 @@ def main(values: flags.FlagValues, path: str = "") -> None:
   """
   if not path:
     app.fail(
-        "give one privacy statement, such as episodic-dp verify"
-        " WORKDIR/guarantee.json"
+        "give one privacy statement or work directory, as in episodic-dp verify"
+        " WORKDIR"
     )
   with phases.phase("computing the guarantees again"):
     verification = statement.verify_file(path)

@@ -192,6 +192,11 @@ def load(config: Config, data_dir: str | os.PathLike | None) -> Rows:
         " folder with train.csv and schema.json"
     )
   folder = files.path_of(data_dir)
+  if not folder.is_dir():
+    raise FileNotFoundError(
+        f"--data_dir={data_dir} is no folder: name the one with train.csv and"
+        " schema.json"
+    )
   schema = tables.read_schema(folder / "schema.json")
   train = tables.read(folder / "train.csv", schema)
   if not train.members:

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from episodic_dp import _validate
+from episodic_dp import foreign
 from episodic_dp import plain
 from episodic_dp.errors import DataError
 from episodic_dp.errors import PlanError
@@ -156,6 +157,7 @@ def read(path: str | os.PathLike, schema: Schema) -> Table:
   except csv.Error as e:
     raise DataError(f"{path} is not a CSV file: {e}") from e
   names, body = [name.strip() for name in rows[0]], rows[1:]
+  foreign.check_commas(path, names)
   ragged = [i for i, row in enumerate(body, 2) if len(row) != len(names)]
   if ragged or not body:
     raise DataError(

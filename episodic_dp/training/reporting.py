@@ -11,12 +11,13 @@ import numpy as np
 
 from episodic_dp import accounting
 from episodic_dp.accounting import report
+from episodic_dp.accounting import statement as statement_lib
 from episodic_dp.output import files
 from episodic_dp.output import plotting
 from episodic_dp.training import evaluation
 from episodic_dp.training import workdir as workdir_lib
 
-GUARANTEE = "guarantee.json"
+GUARANTEE = statement_lib.FILE
 EVALUATION = "evaluation.json"  # Written by episodic-dp evaluate.
 LEARNING_CURVE = "learning_curve.png"
 EPSILON_CURVE = "epsilon_curve.png"

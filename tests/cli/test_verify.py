@@ -46,6 +46,14 @@ def test_a_statement_is_written_and_holds(call, tmp_path):
     assert verdict == "holds"
 
 
+def test_a_work_directory_is_verified_by_its_statement(call, written):
+  path = written()
+  path.rename(path.parent / "guarantee.json")
+  done = call("verify", path.parent)
+  assert done.returncode == 0, done.stderr
+  assert done.stdout.count(" holds") == 3
+
+
 def test_a_false_statement_ends_in_one_sentence_and_status_1(call, written):
   path = written(
       lambda data: data["guarantees"]["class"].update(epsilon=0.1)

@@ -308,6 +308,7 @@ def test_a_patient_of_two_diagnoses_is_counted_and_kept_in_one_part(
         ([(*ROWS[0][:2], "x")], "file,class,split", None, "split='x'"),
         ("grün.png,x\n".encode("latin-1"), "file,class", None, "CSV in UTF-8"),
         (b"file;class\nscans/0_0.png;x\n", "", None, "semicolons .*commas"),
+        (b"file\tclass\nscans/0_0.png\tx\n", "", None, "tabs .*commas"),
         ([(r"scans\0_0.png", "x")], "file,class", None, "with / in place of"),
         (
             [ROWS[0]], "file,patient,diagnosis", None,

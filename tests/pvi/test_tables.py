@@ -102,6 +102,7 @@ def test_files_of_a_spreadsheet_are_read_and_lines_counted(tmp_path):
   header = "age,cost,sex,hospital,outcome\n"
   for text, words in (
       (header, "and 0 rows"),
+      (header.replace(",", ";") + "1;2;x;north;ill\n", "semicolons .*commas"),
       (header.replace("cost", "age") + "1,2,x,north,ill\n",
        "has 2 columns 'age'"),
       *(

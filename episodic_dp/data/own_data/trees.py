@@ -33,6 +33,7 @@ import unicodedata
 
 from absl import logging
 
+from episodic_dp import foreign
 from episodic_dp.data import cache
 from episodic_dp.data import dataset
 from episodic_dp.data.own_data import listing as listing_lib
@@ -281,11 +282,7 @@ def _lines(path: pathlib.Path) -> list[dict[str, str]]:
         f"{path} cannot be read as a table ({e}): save it as CSV in UTF-8, with"
         " a header line"
     ) from e
-  if len(header) == 1 and ";" in header[0]:
-    raise DataError(
-        f"{path} has semicolons between its columns, {shown(header[0])}: save"
-        " it with commas"
-    )
+  foreign.check_commas(path, header)
   if _FILE not in header or len(set(header)) < len(header) or not lines:
     raise DataError(
         f"{path} has the columns {shown(header)} and {len(lines)} rows: give it"
