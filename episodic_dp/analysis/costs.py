@@ -17,6 +17,7 @@ from episodic_dp.accounting.guarantee import by_level
 from episodic_dp.output import plotting
 from episodic_dp.output import tables
 from episodic_dp.plan import stages
+from episodic_dp.plan import validation
 from episodic_dp.run import Run
 
 _COLUMNS = (
@@ -85,9 +86,12 @@ def _task_line(release: plan_lib.Release) -> str:
   if episode is None:
     return "no tasks: the network learns from single examples"
   level = hierarchy.levels[stages.class_level(hierarchy, release.plan)]
+  lacking = ""
+  if release.filled < 1:
+    lacking = f"\n{validation.lacking(release.filled)}"
   return (
       f"a task has {episode.way} classes ({level}), each with {episode.shot}"
-      f" support and {episode.query} query examples"
+      f" support and {episode.query} query examples{lacking}"
   )
 
 

@@ -127,7 +127,7 @@ def table(results: dict[str, Any]) -> str:
   """Format a result of `measure` as a table."""
   names = dict(_NAMES)
   if "random" in results:
-    names["untrained"] = "public start"
+    names["untrained"] = reporting.initial(started=True)
   kind = reporting.words(results["single"]["score"].name)
   rows = []
   for name, result in results.items():

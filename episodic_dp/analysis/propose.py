@@ -292,7 +292,7 @@ def more_queries(
       changed = config.replace(changes).resolved()
     except errors.PlanError:
       continue
-    if solving.filled(changed) >= _CLOSE * solving.filled(config):
+    if changed.release.filled >= _CLOSE * config.release.filled:
       return changes
   return {}
 
@@ -330,7 +330,7 @@ def make_rows(
     noise = {"mechanism.noise_multiplier": found.noise_multiplier}
     changed = changed.replace(noise)
     parts = shares(
-        signal, tasks=found.per_step, filled=solving.filled(changed),
+        signal, tasks=found.per_step, filled=changed.release.filled,
         noise_multiplier=changed.mechanism.gradient_noise_multiplier,
     )
     return {
@@ -340,7 +340,7 @@ def make_rows(
         "clip_norm": changed.mechanism.clip_norm,
         "noise_multiplier": found.noise_multiplier,
         "epsilon": found.epsilon,
-        "filled": solving.filled(changed),
+        "filled": changed.release.filled,
         "shares": parts.tolist(),
         "effective_steps": found.steps * float(parts[0]),
         "changes": changes | noise | {"steps": found.steps},

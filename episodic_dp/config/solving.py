@@ -5,7 +5,6 @@ import math
 from typing import Any
 
 from absl import logging
-import numpy as np
 
 from episodic_dp import _validate
 from episodic_dp import accounting
@@ -130,30 +129,6 @@ def calibrate(
   )
 
 
-def filled(config: Run) -> float:
-  """Return the share of a step's tasks that do not lack examples.
-
-  It follows from the numbers of examples of each person, which are public.
-  """
-  tree, plan = config.release.hierarchy, config.release.plan
-  if plan.episode is None or not (
-      plan.allow_short_units and tree.depth == 3 and tree.sizes is None
-  ):
-    return 1.0
-  episode = plan.task_form
-  enough = tree.child_counts(2) >= episode.shot + episode.query
-  # Classes of each person: those with enough examples, and all.
-  able, held = (
-      np.bincount(tree.parents(1), each, tree.num_units(0))
-      for each in (enough, np.ones(len(enough)))
-  )
-  chances = [
-      np.maximum(able - k, 0) / np.maximum(held - k, 1)
-      for k in range(episode.way)
-  ]
-  return float(np.prod(chances, axis=0).mean())
-
-
 def spend(
     config: Run,
     epsilon: float,
@@ -172,7 +147,7 @@ def spend(
       of a step together; or no training unit fills a task.
     UnsoundPlanError: the level has no guarantee.
   """
-  if not filled(config):
+  if not config.release.filled:
     task = config.release.plan.task_form
     raise errors.PlanError(
         f"no unit of level '{config.release.levels[0]}' in the training data"

@@ -89,6 +89,11 @@ class Release:
     return validation.tasks_per_step(self.hierarchy, self.plan)
 
   @property
+  def filled(self) -> float:
+    """Return the share of the sampled tasks that lack no class or example."""
+    return validation.filled(self.hierarchy, self.plan)
+
+  @property
   def sample_level(self) -> bool:
     """Return whether the clip units are examples inside adapted tasks."""
     return (

@@ -194,6 +194,42 @@ def tasks_per_step(
   return primary * math.prod(_drawn(hierarchy, plan, below)) / episode.way
 
 
+def filled(hierarchy: Hierarchy, plan: stages.SamplingPlan) -> float:
+  """Return the share of the sampled tasks that lack no class and no example.
+
+  It follows from the numbers of examples of each class, which are public. The
+  other tasks contribute nothing.
+
+  Args:
+    hierarchy: the public sizes of the data.
+    plan: the sampling of a step; 1 without an episode.
+  """
+  if plan.episode is None or not plan.allow_short_units:
+    return 1.0
+  classes = stages.class_level(hierarchy, plan)
+  if hierarchy.sizes is not None or classes != hierarchy.depth - 2:
+    return 1.0
+  episode = plan.episode
+  enough = hierarchy.child_counts(classes + 1) >= episode.shot + episode.query
+  # Classes of each unit above: those with enough examples, and all.
+  above = hierarchy.parents(classes)
+  units = hierarchy.num_units(classes - 1) if classes else 1
+  able = np.bincount(above, enough, units)
+  held = np.bincount(above, minlength=units)
+  chances = np.ones(units)
+  for k in range(episode.way):
+    chances *= np.maximum(able - k, 0) / np.maximum(held - k, 1)
+  return float(chances.mean())
+
+
+def lacking(filled: float) -> str:
+  """Say which share of the sampled tasks nobody can fill; see `filled`."""
+  return (
+      f"{100 * (1 - filled):.3g} % of the sampled tasks lack classes or examples"
+      " and contribute nothing"
+  )
+
+
 def task_plan(
     hierarchy: Hierarchy,
     *,

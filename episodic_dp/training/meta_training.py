@@ -337,6 +337,8 @@ class MetaTraining:
         stopped=stopped,
         guarantees={},
         seconds=seconds,
+        filled=spec.release.filled,
+        started=spec.learner.model.start is not None,
     )
     if self._scores:
       found = dataclasses.replace(

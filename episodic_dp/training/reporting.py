@@ -14,6 +14,7 @@ from episodic_dp.accounting import report
 from episodic_dp.accounting import statement as statement_lib
 from episodic_dp.output import files
 from episodic_dp.output import plotting
+from episodic_dp.plan import validation
 from episodic_dp.training import evaluation
 from episodic_dp.training import workdir as workdir_lib
 
@@ -22,6 +23,7 @@ EVALUATION = "evaluation.json"  # Written by episodic-dp evaluate.
 LEARNING_CURVE = "learning_curve.png"
 EPSILON_CURVE = "epsilon_curve.png"
 _MOST_USEFUL = 10  # Above it an epsilon is commonly judged to protect little.
+_LEAST_FILLED = 0.75  # Below this share of tasks it is worth a line.
 _FEW = 200  # Units of privacy: see docs/choosing.md.
 _WIDTH = 72  # Characters of a caveat above a picture.
 
@@ -45,6 +47,8 @@ class Result:
     untrained: that of the initial parameters, or None.
     privacy_unit: the level that the run protects, or None.
     units: the number of its training units, or None.
+    filled: the share of the sampled tasks that lack no class or example.
+    started: whether the initial parameters are a public start.
   """
 
   steps: int
@@ -57,6 +61,8 @@ class Result:
   unproved: tuple[str, ...] = ()
   privacy_unit: str | None = None
   units: int | None = None
+  filled: float = 1.0
+  started: bool = False
 
   def __repr__(self) -> str:
     names = {"SIGINT": "Ctrl-C", "time limit": "its time limit"}
@@ -71,7 +77,7 @@ class Result:
     if self.score is not None:
       line = f"  validation {words(self.score.name)} {self.score}"
       if self.untrained is not None:
-        line += f"; untrained {self.untrained}"
+        line += f"; {initial(self.started)} {self.untrained}"
       lines.append(line)
     if not self.steps:
       lines.append(
@@ -91,11 +97,16 @@ class Result:
       both = math.hypot(before.high - before.low, after.high - after.low) / 2
       if after.sign * (after.mean - before.mean) <= both:
         found.append(
-            "  Training shows no gain over the untrained model or the public"
-            " start. More units, a larger epsilon, public weights to start from"
-            " or the settings that episodic-dp plan proposes may help. The"
-            " public start alone costs no privacy."
+            "  Training shows no gain over the model before it"
+            f" ({initial(self.started)}), which costs no privacy. More units, a larger epsilon, public"
+            " weights to start from or the settings that episodic-dp plan"
+            " proposes may help."
         )
+    if self.filled < _LEAST_FILLED:
+      found.append(
+          f"  {validation.lacking(self.filled)}: give more data of each unit, or a smaller"
+          " way, shot or query."
+      )
     if self.units is not None and self.units < _FEW:
       found.append(
           f"  The run protects only {self.units} units of level"
@@ -109,6 +120,13 @@ class Result:
           " the noise for a smaller one, such as 2, is computed from it."
       )
     return found
+
+
+def initial(started: bool) -> str:
+  """Return the word for a model before its first step."""
+  if started:
+    return "public start"
+  return "untrained"
 
 
 def guarantee_lines(

@@ -13,8 +13,8 @@ from episodic_dp import accounting
 from episodic_dp import errors
 from episodic_dp import plan as plan_lib
 from episodic_dp import training
+from episodic_dp.analysis import costs
 from episodic_dp.analysis import propose
-from episodic_dp.config import solving
 from episodic_dp.config.presets import glyphs
 
 EPSILON = 1.0
@@ -162,11 +162,25 @@ def test_tasks_that_lack_examples_are_counted_as_by_enumeration():
       np.mean([min(two) >= 3 for two in itertools.combinations(held, 2)] or [0])
       for held in sizes
   ]
-  assert solving.filled(config) == pytest.approx(np.mean(able))
-  assert solving.filled(CONFIG) == 1 == solving.filled(config.replace({
+  assert config.release.filled == pytest.approx(np.mean(able))
+  alone = config.replace({
       "plan.episode": None, "learner.name": "supervised",
       "mechanism.clip_unit": "drawing",
-  }))
+  })
+  assert CONFIG.release.filled == 1 == alone.release.filled
+  lacking = 100 * (1 - config.release.filled)
+  assert f"{lacking:.3g} % of the sampled tasks" in costs.table(
+      costs.account(config.resolved())
+  )
+  classes = config.replace({
+      "hierarchy": plan_lib.Hierarchy.from_sizes(
+          [5, 2, 4, 1], levels=("glyph", "drawing")
+      ),
+      "plan.stages": ("FixedSize(2)", "FixedSize(3)"),
+      "plan.episode.form": "disjoint",
+      "mechanism.clip_unit": "episode",
+  })
+  assert classes.release.filled == pytest.approx(1 / 6)
 
 
 @pytest.mark.parametrize("drawings, query", [(9, 8), (8, 4), (4, None)])
