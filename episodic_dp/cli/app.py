@@ -103,6 +103,8 @@ def parse_flags(
     missing = re.search(r"Flag (--\w+) must have a value", text)
     if missing:
       text = f"the flag {missing[1]} is missing"
+    if "flag 'epsilon'" in text:
+      text += ": for the noise of a target, run episodic-dp calibrate --epsilon"
     return fail(f"{text} (--help lists the flags)")
   for name in values:
     # An empty file name would be the folder in which the command runs.

@@ -11,6 +11,7 @@ and execute nothing in it. A run without a guarantee needs --without_guarantee,
 and its card says so.
 """
 
+import shlex
 from typing import Any
 
 from absl import flags
@@ -46,8 +47,17 @@ def main(values: flags.FlagValues) -> None:
   )
 
 
-def write(workdir: str, out: str, **choices: Any) -> None:
-  """Call `export.writing.write`, and print the guarantees."""
+def write(
+    workdir: str, out: str, data_dir: str | None = None, **choices: Any
+) -> None:
+  """Call `export.writing.write`, and print the guarantees.
+
+  Args:
+    workdir: folder of the run.
+    out: the folder to make.
+    data_dir: folder of the run's data, for a hint; None if it is not known.
+    **choices: "checkpoint" and "without_guarantee".
+  """
   done = writing.write(workdir, out, **choices)
   found = done.description
   print(
@@ -64,7 +74,18 @@ def write(workdir: str, out: str, **choices: Any) -> None:
   for caveat in filter(None, caveats):
     print(f"  {caveat}")
   if done.scores is None:
+    evaluate = ["episodic-dp", "evaluate", f"--workdir={workdir}"]
+    if data_dir is not None:
+      evaluate.append(f"--data_dir={data_dir}")
+    elif found.data == "own_data":
+      evaluate.append("--data_dir=PATH")
+    again = ["episodic-dp", "export", f"--workdir={workdir}"]
+    again += [f"--out={out.rstrip('/')}_evaluated"]
+    if found.checkpoint != "last":
+      again.append(f"--checkpoint={found.checkpoint}")
+    if choices.get("without_guarantee"):
+      again.append("--without_guarantee")
     print(
-        "  the card has no accuracy on test tasks: to add it, run"
-        f" episodic-dp evaluate --workdir={workdir}, and export again"
+        "  the card has no accuracy on test tasks; to add it, run\n"
+        f"  {shlex.join(evaluate)} && {shlex.join(again)}"
     )

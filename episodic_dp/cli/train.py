@@ -128,7 +128,7 @@ def main(values: flags.FlagValues) -> None:
     devices.join(values.coordinator, values.num_processes, values.process_id)
     status = exit_status.of(_train(values, deadline).stopped)
     if values.export is not None and processes.first() and not status:
-      export.write(values.workdir, values.export)
+      export.write(values.workdir, values.export, values.data_dir)
   sys.exit(status)
 
 

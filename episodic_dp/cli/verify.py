@@ -3,11 +3,11 @@
   episodic-dp verify WORKDIR
 
 A statement is the guarantee.json of a run, whose work directory may be given
-instead, or the output of episodic-dp account (--statement=FILE, --format=json). It describes hierarchy, plan, mechanism and
-steps. The command computes every guarantee from them again and compares it with
-the stated one. A statement does not hold if it promises more, leaves out an
-assumption, or is damaged. The exit status is then 1, and one sentence gives the
-reason.
+instead, or the output of episodic-dp account (--statement=FILE, --format=json).
+It describes hierarchy, plan, mechanism and steps. The command computes every
+guarantee from them again and compares it with the stated one. A statement does
+not hold if it promises more, leaves out an assumption, or is damaged. The exit
+status is then 1, and one sentence gives the reason.
 
 The command checks only the arithmetic. A statement cannot show that the run
 followed it, that the data had these sizes, or that some weights belong to it.

@@ -68,6 +68,7 @@ class Release:
           f"clipping={clipping!r} with noisy inner steps: the proof of"
           " sample-level training needs fixed clip norms; use clipping='fixed'"
       )
+    _check_first_level(self.hierarchy, self.plan)
     _check_grouped_tasks(self.plan)
     validation.validate(self.hierarchy, self.plan)
     _check_clip_unit(self)
@@ -134,6 +135,28 @@ class Release:
     _check_regrouping(self, k)
 
 
+def _check_first_level(
+    hierarchy: Hierarchy, plan: stages.SamplingPlan
+) -> None:
+  """Refuse a random number of tasks below levels that are sampled whole."""
+  if plan.episode is None:
+    return
+  stages.check_depth(hierarchy, plan)
+  above: list[str] = []
+  for k in range(stages.class_level(hierarchy, plan)):
+    level, stage = hierarchy.levels[k], plan.stages[k]
+    if above and stage.random_count:
+      raise errors.UnsoundPlanError(
+          f"stage {stage} of level '{level}' is below {' and '.join(above)}, of"
+          " which every unit is sampled, and an episode makes its tasks of the"
+          f" first level: begin the hierarchy with '{level}', so that each"
+          f" sampled {level} is a task (form='unit')"
+      )
+    if not isinstance(stage, stages.All):
+      return
+    above.append(f"'{level}'")
+
+
 def _check_grouped_tasks(plan: stages.SamplingPlan) -> None:
   """Check that tasks are cut from a fixed number of classes."""
   if plan.episode is None or plan.episode.form == "unit":
@@ -176,10 +199,13 @@ def _check_clip_unit(release: Release) -> None:
   elif unit == examples:
     _check_sample_level(release, task)
   elif episode.form == "unit":
+    first, classes = "", stages.class_level(hierarchy, release.plan)
+    if hierarchy.level_index(unit) < classes:
+      first = f", or begin the hierarchy with '{unit}'"
     raise errors.UnsoundPlanError(
         f"clip_unit='{unit}': it is inside an adapted task and holds several"
         " examples, which no proof covers; use clip_unit='"
-        f"{task}', or '{examples}' with noisy inner steps"
+        f"{task}', or '{examples}' with noisy inner steps{first}"
     )
   else:
     raise errors.UnsoundPlanError(

@@ -225,8 +225,8 @@ def filled(hierarchy: Hierarchy, plan: stages.SamplingPlan) -> float:
 def lacking(filled: float) -> str:
   """Say which share of the sampled tasks nobody can fill; see `filled`."""
   return (
-      f"{100 * (1 - filled):.3g} % of the sampled tasks lack classes or examples"
-      " and contribute nothing"
+      f"{100 * (1 - filled):.3g} % of the sampled tasks lack classes or"
+      " examples and contribute nothing"
   )
 
 

@@ -98,14 +98,14 @@ class Result:
       if after.sign * (after.mean - before.mean) <= both:
         found.append(
             "  Training shows no gain over the model before it"
-            f" ({initial(self.started)}), which costs no privacy. More units, a larger epsilon, public"
-            " weights to start from or the settings that episodic-dp plan"
-            " proposes may help."
+            f" ({initial(self.started)}), which costs no privacy. More units, a"
+            " larger epsilon, public weights to start from or the settings that"
+            " episodic-dp plan proposes may help."
         )
     if self.filled < _LEAST_FILLED:
       found.append(
-          f"  {validation.lacking(self.filled)}: give more data of each unit, or a smaller"
-          " way, shot or query."
+          f"  {validation.lacking(self.filled)}: give more data of each unit,"
+          " or a smaller way, shot or query."
       )
     if self.units is not None and self.units < _FEW:
       found.append(

@@ -3,6 +3,7 @@
 import csv
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -180,6 +181,11 @@ def test_export_says_what_left(call, folders, tmp_path):
   assert done.returncode == 0, done.stderr
   assert "mlp by protonet" in done.stdout and "epsilon = 3.7" in done.stdout
   assert "no accuracy on test tasks" in done.stdout
+  for line in done.stdout.splitlines()[-1].split(" && "):
+    _, *arguments = shlex.split(line)
+    assert call(*arguments).returncode == 0, line
+  card = (tmp_path / "model_evaluated" / "README.md").read_text()
+  assert "% of the query images are classified" in card
   done = call(
       "export", f"--workdir={folders / 'run'}", f"--out={tmp_path / 'model'}"
   )

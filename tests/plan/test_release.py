@@ -93,6 +93,24 @@ def test_what_no_proof_covers_is_refused(make_release, match):
     make_release()
 
 
+@pytest.mark.parametrize(
+    "form, patients",
+    [
+        ("unit", plan.Poisson(0.1)), ("disjoint", plan.Poisson(0.1)),
+        ("unit", plan.FixedSize(1)),
+    ],
+)
+def test_patients_below_whole_hospitals_are_proposed_as_first(form, patients):
+  hierarchy = plans.tree("hospital patient class image", 3, 40, 6, 4)
+  stages = (plan.All(), patients, plan.FixedSize(5), plan.FixedSize(2))
+  unit = plan.Mechanism(clip_unit="patient", noise_multiplier=1.0)
+  with pytest.raises(plan.UnsoundPlanError, match="begin .* with 'patient'"):
+    make(hierarchy, grouped(form, stages), unit)
+  hierarchy = plans.tree("patient class image", 120, 6, 4)
+  stages = (plan.Poisson(0.1), *stages[2:])
+  assert make(hierarchy, grouped("unit", stages), unit).levels[0] == "patient"
+
+
 def test_a_level_may_lack_a_proof_that_the_release_has():
   shared = plan.Hierarchy.regular(
       (20, 8, 6), levels=HIERARCHY.levels, copies=True

@@ -183,8 +183,8 @@ def _check_names(found: Survey, sampling: plan.SamplingPlan) -> None:
     raise plan.PlanError(
         f"{level} {errors.shown(str(names[counts.argmax()]))} is in"
         f" {counts.max()} units of level '{of}': if it is one {level}, add"
-        f" {rows_lib.crossing_flags(level, divided=divided)}; otherwise give every {level} a separate"
-        " name"
+        f" {rows_lib.crossing_flags(level, divided=divided)}; otherwise give"
+        f" every {level} a separate name"
     )
 
 
