@@ -7,11 +7,11 @@ reveals their number of tasks, which must not be logged.
 from collections.abc import Iterator
 import contextlib
 import contextvars
+import os
 import sys
 import threading
 import time
-
-import tqdm
+from typing import Any
 
 from episodic_dp.output import quoting
 
@@ -35,14 +35,27 @@ def is_quiet() -> bool:
   return _QUIET.get()
 
 
-def progress(total: int, unit: str) -> tqdm.tqdm:
-  """Return a progress bar for a terminal; a log does not show it.
+def has_bars() -> bool:
+  """Return whether the error stream is a terminal in which a bar has room."""
+  if not sys.stderr.isatty():
+    return False
+  try:
+    return os.get_terminal_size(sys.stderr.fileno()).columns > 0
+  except (OSError, ValueError):
+    return True  # It does not know its size.
+
+
+def progress(total: int, unit: str) -> Any:
+  """Return a progress bar of tqdm for a terminal; a log does not show it.
 
   Args:
     total: number of items; a public number.
     unit: name of an item.
   """
-  disable = is_quiet() or None  # None shows it in terminals alone.
+  # Lazy import: who only accounts does without it.
+  import tqdm
+
+  disable = is_quiet() or not has_bars()
   return tqdm.tqdm(total=total, unit=unit, leave=False, disable=disable)
 
 
@@ -92,5 +105,9 @@ def _say(line: str) -> None:
 
   Line and line break are one write: other processes may use the same stream.
   """
-  tqdm.tqdm.write(f"{quoting.printable(line)}\n", file=sys.stderr, end="")
+  text = f"{quoting.printable(line)}\n"
+  if "tqdm" in sys.modules:
+    sys.modules["tqdm"].tqdm.write(text, file=sys.stderr, end="")
+  else:
+    sys.stderr.write(text)
   sys.stderr.flush()

@@ -44,7 +44,8 @@ Callback: TypeAlias = Callable[[Mapping[str, Any]], None]
 # Values to write, their quality (see `Program.validate`) and the score as text.
 Validated: TypeAlias = tuple[dict[str, Any], float | None, str]
 NOT_VALIDATED: Validated = ({}, None, "")
-_LINES = 100  # Most lines for steps in a log.
+_LINES = 100  # Most lines for steps in a log,
+_LEAST_SECONDS = 1.0  # and the mean time between them.
 
 
 class Program(Protocol):
@@ -399,21 +400,22 @@ class _Writer:
 
 
 class _ProgressBar:
-  """A terminal's progress line; without a terminal up to 100 lines of steps.
+  """A terminal's progress line; elsewhere lines of steps.
 
-  The duration of a step reveals its number of tasks. So no line shows a time,
-  except that a terminal's line, which nothing stores, shows the remaining
-  minutes to one digit, from the mean of all steps so far.
+  The duration of a step reveals its number of tasks. So a line shows no other
+  time than the remaining minutes to one digit, from the mean of all steps so
+  far. By this mean, lines of steps are at least a second apart, and there are
+  at most 100; a new score has its own.
   """
 
   def __init__(self, program: Program, done: int):
     self.done, self._program = done, program
-    self._every = -(-program.steps // _LINES)
     self._first = (done, 0.0)
+    self._last = done  # Step of the last line.
     self._quiet = phases.is_quiet()
     self._bar = tqdm.tqdm(
         total=program.steps, initial=done, unit=program.unit,
-        disable=self._quiet or None,
+        disable=self._quiet or not phases.has_bars(),
         bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt}{postfix}",
     )
     self.close = self._bar.close
@@ -426,22 +428,35 @@ class _ProgressBar:
       text = f"epsilon≤{report.rounded_up(epsilon)} of one {unit}"
     if score:
       text += f", {score}"
+    seconds = self._seconds_a_step(step)
+    text += self._left(step, seconds)
     self._bar.set_description_str("", refresh=False)
-    self._bar.set_postfix_str(f"{text}{self._left(step)}", refresh=False)
+    self._bar.set_postfix_str(text, refresh=False)
     self._bar.update()
     if self._quiet or not self._bar.disable:
       return
-    if score or step % self._every == 0:
-      line = f"{self._program.unit} {step} of {self._program.steps}: {text}"
+    steps = self._program.steps
+    apart = max(steps / _LINES, _LEAST_SECONDS / max(seconds, 1e-9), 1)
+    # A power of ten: the number of steps tells the mean time no closer.
+    apart = 10 ** math.ceil(math.log10(apart))
+    if score or not seconds or step - self._last >= apart:
+      line = f"{self._program.unit} {step} of {steps}: {text}"
       print(line, file=sys.stderr, flush=True)
+      self._last = step
 
-  def _left(self, step: int) -> str:
-    """Return the remaining minutes to one digit; "" after a first step."""
+  def _seconds_a_step(self, step: int) -> float:
+    """Return the mean since a first step, which may compile; 0 after it."""
     now, (first, began) = time.monotonic(), self._first
-    if not began:  # The first step may compile.
+    if not began:
       self._first = (step, now)
+      return 0.0
+    return (now - began) / (step - first)
+
+  def _left(self, step: int, seconds: float) -> str:
+    """Return the remaining minutes to one digit, "" if they are not known."""
+    seconds *= self._program.steps - step
+    if not seconds:
       return ""
-    seconds = (now - began) / (step - first) * (self._program.steps - step)
     if seconds < 60:
       return ", less than a minute left"
     return f", about {float(f'{seconds / 60:.1g}'):g} minutes left"

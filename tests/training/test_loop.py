@@ -3,9 +3,11 @@
 import dataclasses
 import io
 import json
+import os
 import re
 import sys
 import time
+import types
 
 import jax
 from matplotlib import image as image_lib
@@ -178,6 +180,32 @@ def test_a_terminal_shows_minutes_left_and_no_time_of_a_step(
   assert len(bars) > 4
   assert not re.search(r"\d:\d\d|s/step|step/s|\d ?s\b", "".join(bars))
   assert repr(result).splitlines()[0] == "done: 12 steps"
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_pipe_and_a_terminal_without_size_show_lines_with_minutes_left(
+    monkeypatch, terminal
+):
+  screen, clock = io.StringIO(), [0.0]
+  screen.isatty = lambda: terminal
+  screen.fileno = lambda: 2
+  size = os.terminal_size((0, 0))
+  monkeypatch.setattr(sys, "stderr", screen)
+  monkeypatch.setattr(os, "get_terminal_size", lambda unused: size)
+  monkeypatch.setattr(loop.time, "monotonic", lambda: clock[0])
+  program = types.SimpleNamespace(steps=600, unit="step", privacy_unit="user")
+  bar, began = loop._ProgressBar(program, 0), []
+  for step in range(1, 601):
+    clock[0] += 500 if step == 1 else 0.3  # The first step compiles.
+    before = screen.tell()
+    bar.show(step, 1.0, "")
+    if screen.tell() > before:
+      began.append(clock[0])
+  first, second, *others, last = screen.getvalue().splitlines()
+  assert first == "step 1 of 600: epsilon≤1.0 of one user"
+  assert second == f"step 11 of 600: {first[15:]}, about 3 minutes left"
+  assert last.endswith("less than a minute left") and len(others) < 98
+  assert np.diff(began).min() >= 1
 
 
 def test_without_noise_there_is_no_guarantee(tmp_path):
