@@ -6,13 +6,13 @@ So pictures have one of a few raster formats, recognised by their first bytes.
 
 from collections.abc import Sequence
 import os
-from typing import Any, IO
-
-from PIL import Image
-from PIL import UnidentifiedImageError
+from typing import Any, IO, TYPE_CHECKING
 
 from episodic_dp.errors import DataError
 from episodic_dp.errors import shown
+
+if TYPE_CHECKING:
+  from PIL import Image
 
 RASTER = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 """The formats of Pillow that are read, all of them without another program."""
@@ -22,7 +22,7 @@ MOST_PIXELS = 2**26  # Of a picture: 8192 x 8192.
 _MOST_UNPACKED, _MOST_RATIO = 2**30, 200
 
 
-def picture(file: str | os.PathLike[str] | IO[bytes]) -> Image.Image:
+def picture(file: str | os.PathLike[str] | IO[bytes]) -> "Image.Image":
   """Open a picture without reading its pixels.
 
   Raises:
@@ -30,6 +30,10 @@ def picture(file: str | os.PathLike[str] | IO[bytes]) -> Image.Image:
       more than `MOST_PIXELS` pixels.
     Exception: of any other type, if it is damaged.
   """
+  # Lazy import: presets of published pictures are accounted for without it.
+  from PIL import Image
+  from PIL import UnidentifiedImageError
+
   try:
     image = Image.open(file, formats=RASTER)
   except UnidentifiedImageError as e:
@@ -44,7 +48,7 @@ def picture(file: str | os.PathLike[str] | IO[bytes]) -> Image.Image:
   return image
 
 
-def check_picture(image: Image.Image) -> None:
+def check_picture(image: "Image.Image") -> None:
   """Raise DataError for a picture of another format, or a too large one."""
   # Computed pictures have no format, and MPO is JPEG with more pictures.
   if image.format not in (None, "MPO", *RASTER):

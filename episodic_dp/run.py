@@ -24,7 +24,6 @@ from episodic_dp import options
 from episodic_dp import plain
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import report
-from episodic_dp.data.own_data import load as own_data
 from episodic_dp.output import files
 from episodic_dp.output import phases
 
@@ -46,7 +45,7 @@ class Data:
     shape: shape of an example; a run records it.
     dtype: type of the stored examples; a run records it.
     validation_digest: digest of the public validation data; a run records it.
-    survey: listed own data, or None.
+    survey: listed own data (`own_data.load.Survey`), or None.
   """
 
   name: str = ""
@@ -54,7 +53,7 @@ class Data:
   shape: tuple[int, ...] | None = None
   dtype: Literal["uint8", "float32"] | None = None
   validation_digest: str | None = None
-  survey: own_data.Survey | None = dataclasses.field(
+  survey: Any = dataclasses.field(
       default=None, compare=False, repr=False, metadata={"plain": False}
   )
 
@@ -512,6 +511,9 @@ def _upgraded(source: Mapping[str, Any]) -> dict[str, Any]:
 
 def _listed(run: Run, data_dir: str | os.PathLike[str] | None) -> Run:
   """Return a run on own data with their tree and, if any fits, a start."""
+  # Lazy import: other runs are accounted for without Pillow.
+  from episodic_dp.data.own_data import load as own_data
+
   chosen = data_lib.read_options("own_data", run.data.options)
   with phases.phase("listing the data"):
     survey = own_data.survey(data_dir, chosen)

@@ -1,7 +1,6 @@
 """Compute the guarantees of a config, or of several runs on the same people."""
 
 from collections.abc import Mapping, Sequence
-import math
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from episodic_dp.accounting import ledger as ledger_lib
 from episodic_dp.accounting import report
 from episodic_dp.accounting import statement
 from episodic_dp.accounting.guarantee import by_level
-from episodic_dp.output import plotting
 from episodic_dp.output import tables
 from episodic_dp.plan import stages
 from episodic_dp.plan import validation
@@ -156,34 +154,6 @@ def curve(config: Run, result: Mapping[str, Any]) -> dict[str, Any]:
       "false_positive_rates": rates,
       "true_positive_rates": gains,
   }
-
-
-@plotting.styled
-def draw_curve(data: Mapping[str, Any]) -> plotting.Figure:
-  """Plot epsilon over delta, and true-positive over false-positive rates."""
-  figure = plotting.figure(4.6, width=plotting.WIDE)
-  figure.suptitle(
-      f"z = {data['noise_multiplier']:g} per {data['clip_unit']},"
-      f" {data['steps']} steps"
-  )
-  axes, gains = figure.subplots(1, 2)
-  rates = data["false_positive_rates"]
-  for number, (level, epsilons) in enumerate(data["epsilons"].items()):
-    look = plotting.series(number)
-    values = [math.nan if y == "inf" else y for y in epsilons]
-    axes.plot(data["deltas"], values, label=level, **look)
-    gains.plot(
-        rates, data["true_positive_rates"][level], label=level, **look
-    )
-  axes.axvline(data["delta"], **plotting.REFERENCE)
-  gains.plot(rates, rates, **plotting.REFERENCE)
-  axes.set(xscale="log", xlabel="δ", ylabel="ε")
-  gains.set(
-      xscale="log", yscale="log", xlabel="false-positive rate of any attacker",
-      ylabel="true-positive rate, at most",
-  )
-  axes.legend()
-  return figure
 
 
 # Several runs -----------------------------------------------------------------

@@ -1,10 +1,11 @@
-"""One figure of a plan: stages, epsilon, and some public tasks.
+"""Figures of a plan: stages, epsilon, public tasks; epsilon over delta.
 
 The tasks are from the validation split, which is public by assumption. No
 training image is shown, and no secret key is read.
 """
 
 from collections.abc import Mapping
+import math
 import os
 from typing import Any, TYPE_CHECKING
 
@@ -101,3 +102,31 @@ def sheet(tasks: "training.evaluation.Tasks", index: int) -> np.ndarray:
   way, count, height, width, _ = padded.shape
   rows = padded.swapaxes(1, 2).reshape(way * height, count * width, 3)
   return np.insert(rows, [shot * width] * (width // 4), 255, axis=1)
+
+
+@plotting.styled
+def draw_curve(data: Mapping[str, Any]) -> plotting.Figure:
+  """Plot epsilon over delta, and true-positive over false-positive rates."""
+  figure = plotting.figure(4.6, width=plotting.WIDE)
+  figure.suptitle(
+      f"z = {data['noise_multiplier']:g} per {data['clip_unit']},"
+      f" {data['steps']} steps"
+  )
+  axes, gains = figure.subplots(1, 2)
+  rates = data["false_positive_rates"]
+  for number, (level, epsilons) in enumerate(data["epsilons"].items()):
+    look = plotting.series(number)
+    values = [math.nan if y == "inf" else y for y in epsilons]
+    axes.plot(data["deltas"], values, label=level, **look)
+    gains.plot(
+        rates, data["true_positive_rates"][level], label=level, **look
+    )
+  axes.axvline(data["delta"], **plotting.REFERENCE)
+  gains.plot(rates, rates, **plotting.REFERENCE)
+  axes.set(xscale="log", xlabel="δ", ylabel="ε")
+  gains.set(
+      xscale="log", yscale="log", xlabel="false-positive rate of any attacker",
+      ylabel="true-positive rate, at most",
+  )
+  axes.legend()
+  return figure

@@ -41,7 +41,6 @@ from episodic_dp.cli import app
 from episodic_dp.cli import shared_flags
 from episodic_dp.output import files
 from episodic_dp.output import phases
-from episodic_dp.output import plotting
 
 
 def define_flags() -> None:
@@ -128,7 +127,11 @@ def _account_config(values: flags.FlagValues) -> None:
   if values.sweep:
     with phases.phase("computing epsilon over delta"):
       data = costs.curve(config, result)
+    # Lazy imports: without a picture, an account needs no Matplotlib.
+    from episodic_dp.analysis import inspection
+    from episodic_dp.output import plotting
+
     path = pathlib.Path(values.out) / "sweep_delta.png"
     files.write_json(path.with_suffix(".json"), data)
-    plotting.save(costs.draw_curve(data), path)
+    plotting.save(inspection.draw_curve(data), path)
     logging.info("wrote %s", path)

@@ -145,6 +145,14 @@ def sentence(error: BaseException) -> str | None:
   """
   if isinstance(error, (*errors.OF_USERS, OSError)):
     return str(error) or type(error).__name__
+  if isinstance(error, ModuleNotFoundError):
+    package = (error.name or "").partition(".")[0]
+    if package not in ("", "episodic_dp", "experiments", "launch"):
+      return (
+          f"the package '{package}' is not installed: install episodic_dp with"
+          " its dependencies (pip install . in its folder); account, calibrate"
+          " and verify need only NumPy, SciPy and absl, and Pillow for own data"
+      )
   # By name: a command that only accounts never imports JAX.
   of_jax = type(error).__name__ == "JaxRuntimeError"
   if isinstance(error, MemoryError) or (

@@ -56,7 +56,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         f"'{name}' is not a command: use one of {', '.join(COMMANDS)}"
         " (episodic-dp --help describes them)"
     )
-  command = module(name)
+  try:
+    command = module(name)
+  except ModuleNotFoundError as e:
+    text = app.sentence(e)
+    if text is None:
+      raise
+    app.fail(text)
   own = define_flags(command)
   if any(argument in _HELP for argument in rest):
     print(explanation(command, own))
