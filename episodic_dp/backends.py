@@ -31,6 +31,8 @@ from typing import Any, NamedTuple
 from absl import logging
 import jax
 
+from episodic_dp import errors
+
 _MOST_CORES = 8  # Devices: more are not tested, and steps lack tasks for them.
 
 
@@ -171,8 +173,22 @@ def warn_of_idle_cores() -> None:
   )
 
 
+def check_types() -> None:
+  """Raise RunError if JAX makes float64 arrays, for which no step is made."""
+  if jax.config.jax_enable_x64:
+    raise errors.RunError(
+        "JAX_ENABLE_X64 is set, and steps and models compute with 32 bits:"
+        " unset it, and run the same command again"
+    )
+
+
+def cores() -> int:
+  """Return the number of cores of this process."""
+  if hasattr(os, "sched_getaffinity"):  # Linux.
+    return len(os.sched_getaffinity(0))
+  return os.cpu_count() or 1
+
+
 def _cores() -> int:
   """Return the number of cores of this process to use as devices."""
-  if hasattr(os, "sched_getaffinity"):  # Linux.
-    return min(len(os.sched_getaffinity(0)), _MOST_CORES)
-  return min(os.cpu_count() or 1, _MOST_CORES)
+  return min(cores(), _MOST_CORES)

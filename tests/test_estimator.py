@@ -4,6 +4,8 @@ import copy
 import json
 import pickle
 import re
+import subprocess
+import sys
 from unittest import mock
 
 import numpy as np
@@ -320,3 +322,39 @@ def test_what_cannot_be_is_said():
   ):
     with pytest.raises(plan.PlanError, match=match):
       model.set_params(**changed).fit(features, labels, people)
+
+
+IN_A_POOL = """
+import multiprocessing
+import sys
+
+import numpy as np
+
+import episodic_dp
+
+def fit(seed):
+  rng = np.random.default_rng(seed)
+  people = np.arange(360) // 12
+  labels = np.arange(360) % 4
+  values = rng.normal(0, 0.3, (360, 6)) + labels[:, None]
+  model = episodic_dp.FewShotClassifier(
+      epsilon=6.0, way=2, steps=2, start="none", verbose=0
+  ).fit(values, labels, people)
+  return model.adapt(values[:40], labels[:40]).score(values[40:], labels[40:])
+
+if __name__ == "__main__":
+  fit(0)  # JAX has started in the parent, too.
+  with multiprocessing.get_context("spawn").Pool(2) as pool:
+    print(*pool.map(fit, [1, 2]))
+"""
+
+
+@pytest.mark.slow  # Three processes that compile.
+def test_a_pool_of_spawned_processes_fits(tmp_path):
+  path = tmp_path / "pool.py"
+  path.write_text(IN_A_POOL)
+  done = subprocess.run(
+      [sys.executable, "-W", "ignore", path],
+      capture_output=True, text=True, timeout=300, check=True,
+  )
+  assert [float(score) > 0.5 for score in done.stdout.split()] == [True, True]

@@ -7,10 +7,12 @@ there when it is complete, so that no incomplete file is ever read.
 
 from collections.abc import Callable, Iterable, Iterator
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
 import pathlib
+import shutil
 
 import numpy as np
 import numpy.typing as npt
@@ -165,9 +167,12 @@ def new_mapped_array(
     array = np.lib.format.open_memmap(
         new, mode="w+", dtype=dtype, shape=shape
     )
-    with new.open("r+b") as f:
-      # A write to a mapped file without room would end the process.
-      os.posix_fallocate(f.fileno(), 0, os.fstat(f.fileno()).st_size)
+    # A write to a mapped file without room would end the process.
+    if hasattr(os, "posix_fallocate"):
+      with new.open("r+b") as f:
+        os.posix_fallocate(f.fileno(), 0, os.fstat(f.fileno()).st_size)
+    elif shutil.disk_usage(new.parent).free < array.nbytes:  # macOS.
+      raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path))
     yield array
     array.flush()
 

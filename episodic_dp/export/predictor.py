@@ -248,7 +248,7 @@ class Predictor:
 
     Raises:
       RunError: a file is missing, changed or unknown, or the network is own
-        code and not given; one sentence.
+        code and not given; or JAX_ENABLE_X64 is set; one sentence.
       PlanError: the privacy statement does not hold.
     """
     root = files.path_of(path)
@@ -268,6 +268,7 @@ class Predictor:
       root: the folder, for messages.
       model: function of a network of own code.
     """
+    backends.check_types()
     place = root / folder_lib.STATEMENT
     verification = statement_lib.verify_file(
         place, contents[folder_lib.STATEMENT]

@@ -78,6 +78,7 @@ def make_meta_step(
     "percentile_window" "private/clip_norm".
 
   Raises:
+    RunError: JAX_ENABLE_X64 is set.
     plan.PlanError: plan, data, learner or mechanism contradict one another.
     plan.UnsoundPlanError: a record recurs that the release does not count, or
       no proof covers the learner or its network.
@@ -105,6 +106,7 @@ def make_meta_step(
   """
   # Not a default argument: importing a module must not request a device.
   compute = compute or step_lib.Compute()
+  backends.check_types()
   checks.check(learner, dataset, release)
   settings = step_lib.Settings(learner, optimizer, dataset, release, compute)
   mesh = compute.device_mesh()

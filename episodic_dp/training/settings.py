@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import pathlib
+import platform
 import re
 
 import jax
@@ -16,7 +17,9 @@ import jaxlib
 import numpy as np
 
 from episodic_dp import _version
+from episodic_dp import backends
 
+_PROCESSORS = pathlib.Path("/proc/cpuinfo")  # Of Linux.
 # Environment variables that begin with one of these names and "_" are settings
 # of JAX, of XLA, of libraries that compute for them, or of the loader.
 _FAMILIES = re.compile(
@@ -110,10 +113,16 @@ def _with_files(value: str) -> str:
 
 
 def processor() -> str:
-  """Return a digest of the processor's instructions, which affect rounding."""
-  cores = len(os.sched_getaffinity(0))
-  described = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
+  """Return a digest of the processor's instructions, which affect rounding.
+
+  Where they are not known, as on macOS, each machine and system is another one.
+  """
   names = ("model name", "flags", "Features")
-  lines = {x for x in described.splitlines() if x.startswith(names)}
+  try:
+    described = _PROCESSORS.read_text(encoding="utf-8")
+    lines = {x for x in described.splitlines() if x.startswith(names)}
+  except OSError:
+    lines = set(platform.uname())
   text = json.dumps(sorted(lines), sort_keys=True)
+  cores = backends.cores()
   return f"{cores} cores {hashlib.sha256(text.encode()).hexdigest()[:12]}"

@@ -9,6 +9,7 @@ import shutil
 import stat
 import time
 import tracemalloc
+import types
 import zipfile
 
 import numpy as np
@@ -611,6 +612,16 @@ def test_broken_images_full_disks_and_copies_are_said(
     patch.setattr(os, "posix_fallocate", full)
     with pytest.raises(OSError, match="No space left on device"):
       load(folder)
+  with monkeypatch.context() as patch:  # As on macOS.
+    patch.delattr(os, "posix_fallocate", raising=False)
+    patch.setattr(
+        shutil, "disk_usage", lambda unused: types.SimpleNamespace(free=99)
+    )
+    with pytest.raises(OSError, match="No space left on device"):
+      load(folder)
+    patch.undo()
+    patch.delattr(os, "posix_fallocate", raising=False)
+    assert len(load(folder).train.images)
   own_images.write(folder / "class1" / "again.png", 0)  # That of class 0.
   with caplog.at_level(logging.WARNING):
     load(folder)

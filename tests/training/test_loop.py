@@ -250,6 +250,14 @@ def test_impossible_runs_are_refused(words):
     _BAD[words]()
 
 
+def test_float64_arrays_are_refused_in_one_sentence(tmp_path):
+  spec = tiny_run.spec(1)
+  with jax.enable_x64(True):
+    with pytest.raises(training.RunError, match="JAX_ENABLE_X64 is set"):
+      training.train(spec, tmp_path / "run")
+  assert not (tmp_path / "run").exists()
+
+
 def test_a_refused_plan_writes_no_key(tmp_path, monkeypatch):
   spec = tiny_run.spec(3)
   refused = dataclasses.replace(

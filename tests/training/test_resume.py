@@ -6,6 +6,8 @@ second time, on other data or in another way, under the noise of the first time.
 
 import dataclasses
 import json
+import os
+import platform
 import shutil
 from unittest import mock
 
@@ -15,6 +17,7 @@ import optax
 import pytest
 
 from episodic_dp import accounting
+from episodic_dp import backends
 from episodic_dp import learners
 from episodic_dp import training
 from episodic_dp.training import checkpoint
@@ -401,6 +404,22 @@ def test_what_a_run_is_computed_on_is_seen(name, monkeypatch):
   assert resume.fingerprint({}, {"a": {"b": 2}}) != before
   _MACHINES[name](monkeypatch)
   assert _found() != before
+
+
+def test_a_run_starts_where_linux_is_absent(tmp_path, monkeypatch):
+  """macOS lists neither the cores of a process nor its processor."""
+  known = settings.processor()
+  monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+  monkeypatch.delattr(os, "posix_fallocate", raising=False)
+  monkeypatch.setattr(settings, "_PROCESSORS", tmp_path / "nowhere")
+  assert backends.cores() == os.cpu_count()
+  found = settings.processor()
+  assert found == settings.processor() != known
+  other = platform.uname()._replace(system="Darwin", node="other")
+  monkeypatch.setattr(platform, "uname", lambda: other)
+  assert settings.processor() != found  # Another machine rounds otherwise.
+  result = tiny_run.train(tiny_run.spec(1), tmp_path / "run")
+  assert result.stopped == "done"
 
 
 def test_the_settings_of_every_process_are_seen():
