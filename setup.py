@@ -77,7 +77,7 @@ setuptools.setup(
     long_description=_README,
     long_description_content_type="text/markdown",
     author="the episodic_dp authors",
-    license="Apache-2.0",
+    license_expression="Apache-2.0",
     keywords=[
         "accounting",
         "differential privacy",

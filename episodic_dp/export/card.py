@@ -115,7 +115,12 @@ def _front_matter(
     title: str,
 ) -> str:
   """Write YAML; texts and numbers of JSON are valid YAML."""
-  lines = ["---", "library_name: episodic_dp"]
+  lines = [
+      "---",
+      "library_name: episodic_dp",
+      "license: unknown  # Name one before you publish the model.",
+      f"model_name: {json.dumps(title)}",
+  ]
   if found.preprocessing.kind == "image":
     lines.append("pipeline_tag: image-classification")
   lines += ["tags:", "- few-shot-learning", "- meta-learning", "- jax"]
@@ -134,6 +139,7 @@ def _front_matter(
         f"      name: {json.dumps(found.data)}",
         "    metrics:",
         "    - type: accuracy",
+        "      name: accuracy on test tasks",
         f"      value: {scores['mean']:.4f}",
     ]
   return "\n".join([*lines, "---"])

@@ -236,7 +236,9 @@ class RidgeHead(_ClosedForm):
   The parameters are those of the network ("model") and the logarithms of the
   ridge ("log_ridge") and of the scale of the logits ("log_scale"). Logarithms
   are learned so that both stay positive under any noise. Equation 6 adds one
-  bias to all outputs; it is left out because a softmax ignores it.
+  bias to all outputs; it is left out because a softmax ignores it. The authors'
+  code also appends a column of ones to the embeddings, so that each class has a
+  bias of its own, under the ridge; this head has none.
 
   Attributes:
     model: the embedding network; its outputs [n, d] are the regressors

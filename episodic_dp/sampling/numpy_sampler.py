@@ -18,7 +18,8 @@ key in the same way. PyTorch's own generator on a CPU is seeded by 32 bits, few
 enough to try them all.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+import functools
 import hmac
 import math
 import secrets
@@ -162,8 +163,8 @@ class BatchSampler:
   it. A batch has the rows of all tasks of a step, task by task and class by
   class, shot + query of each class: reshape the selected rows to [tasks, way,
   shot + query, ...]. Without an episode it has the rows of the examples. A
-  batch may be empty. It is still a step, and its noise must be released; a
-  loader then needs a `collate_fn` that accepts an empty list.
+  batch may be empty. It is still a step, and its noise must be released; give
+  the loader `collate_fn=none_if_empty(torch.utils.data.default_collate)`.
 
   Attributes:
     release: hierarchy and sampling plan.
@@ -205,6 +206,25 @@ class BatchSampler:
 
   def _rows(self, step: int) -> list[int]:
     return task_rows(self._key, self.release, step).ravel().tolist()
+
+
+def none_if_empty(collate: Callable[[list[Any]], Any]) -> Any:
+  """Return a `collate_fn` that yields None for a step without examples.
+
+  Args:
+    collate: of a list of examples, such as PyTorch's `default_collate`, which
+      fails on an empty one.
+  """
+  # A closure cannot be sent to a loader's workers.
+  return functools.partial(_collated, collate)
+
+
+def _collated(
+    collate: Callable[[list[Any]], Any], examples: list[Any]
+) -> Any:
+  if not examples:
+    return None
+  return collate(examples)
 
 
 def group_tasks(

@@ -98,6 +98,8 @@ def test_a_wheel_holds_what_is_read_and_no_more(wheel):
     assert "episodic-dp = episodic_dp.__main__:main" in (
         z.read(entry_points).decode()
     )
+    about = next(n for n in names if n.endswith("/METADATA"))
+    assert "\nLicense-Expression: Apache-2.0\n" in z.read(about).decode()
   kept = {
       str(path.relative_to(ROOT))
       for path in (ROOT / "episodic_dp").rglob("*")

@@ -41,7 +41,9 @@ def front_matter(model):
 
 
 def test_the_card_says_what_the_statement_says(run):
-  assert front_matter(run.model)["library_name"] == "episodic_dp"
+  found = front_matter(run.model)
+  assert found["library_name"] == "episodic_dp" and found["license"]
+  assert "model-index" not in found  # The hub refuses one without results.
   text = (run.model / folder.CARD).read_text()
   for level, stated in export.Predictor.load(run.model).guarantees.items():
     (row,) = [x for x in text.splitlines() if x.startswith(f"| {level} |")]
@@ -75,7 +77,13 @@ def test_what_evaluate_measured_is_in_the_card(copy, run, tmp_path):
   done = writing.write(copy, tmp_path / "model")
   assert done.scores["tasks"] == 600
   found = front_matter(tmp_path / "model")
-  (metric,) = found["model-index"][0]["results"][0]["metrics"]
+  (model,) = found["model-index"]
+  assert found["model_name"] == model["name"]
+  (result,) = model["results"]
+  assert result["task"]["type"] == "image-classification"
+  assert result["dataset"].keys() == {"type", "name"}
+  (metric,) = result["metrics"]
+  assert metric.pop("name")
   assert metric == {"type": "accuracy", "value": 0.25}
   text = (tmp_path / "model" / folder.CARD).read_text()
   assert "25.0 %" in text and "20.0 to 30.0 %, one image a call, 600" in text

@@ -6,6 +6,8 @@ The sampler without JAX takes the same plans and has the same distribution.
 import bisect
 import itertools
 import math
+import operator
+import pickle
 import types
 
 import jax
@@ -343,6 +345,12 @@ def test_batches_are_the_rows_of_the_steps():
     tasks = numpy_sampler.task_rows(KEY, release, step)
     assert rows == tasks.ravel().tolist() and len(rows) == len(tasks) * 6
   assert [] in found  # A step all the same.
+  # As PyTorch's loader and its workers do.
+  collate = numpy_sampler.none_if_empty(operator.itemgetter(0))
+  collate = pickle.loads(pickle.dumps(collate))
+  assert [collate(rows) for rows in found] == [
+      rows[0] if rows else None for rows in found
+  ]
   later = numpy_sampler.BatchSampler(
       release, key=KEY, steps=30, first_step=20
   )
