@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 
 from absl import logging
 import jax
+import numpy as np
 
 from episodic_dp import errors
 
@@ -175,7 +176,7 @@ def warn_of_idle_cores() -> None:
 
 def check_types() -> None:
   """Raise RunError if JAX makes float64 arrays, for which no step is made."""
-  if jax.config.jax_enable_x64:
+  if jax.dtypes.canonicalize_dtype(np.float64) == np.float64:
     raise errors.RunError(
         "JAX_ENABLE_X64 is set, and steps and models compute with 32 bits:"
         " unset it, and run the same command again"

@@ -1,5 +1,6 @@
 """Measure a run on test tasks: untrained, last checkpoint and ensemble."""
 
+from collections.abc import Mapping
 import dataclasses
 import os
 from typing import Any
@@ -89,9 +90,10 @@ def measure(
     of_steps["ensemble"] = best
     if controls:
       of_steps["untrained_ensemble"] = [0] * len(best)
+  names = _names(of_steps)
   results: dict[str, Any] = {}
   for name, steps in of_steps.items():
-    what = f"evaluating on {len(tasks.rows)} test tasks: {_NAMES[name]}"
+    what = f"evaluating on {len(tasks.rows)} test tasks: {names[name]}"
     with phases.phase(what, at_once=True):
       made, own = learner, evaluator
       if name == "random":  # The network without its public start.
@@ -123,11 +125,15 @@ def measure(
   return results
 
 
+def _names(found: Mapping[str, Any]) -> dict[str, str]:
+  """Return key -> words; next to random weights, untrained is a start."""
+  initial = reporting.initial("random" in found)
+  return _NAMES | {"untrained": initial}
+
+
 def table(results: dict[str, Any]) -> str:
   """Format a result of `measure` as a table."""
-  names = dict(_NAMES)
-  if "random" in results:
-    names["untrained"] = reporting.initial(started=True)
+  names = _names(results)
   kind = reporting.words(results["single"]["score"].name)
   rows = []
   for name, result in results.items():

@@ -31,6 +31,7 @@ COMMANDS = {
     "membership": "attack trained runs: guess who took part",
     "compare": "compare trained runs",
     "export": "write a run as a folder that others can load",
+    "data": "write a data set as a folder of pictures",
     "adapt": "classify your own folder with an exported model",
 }
 # Largest numbers of positional arguments.

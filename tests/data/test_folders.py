@@ -1,0 +1,76 @@
+"""A data set as a folder of pictures: the same units and images again."""
+
+import numpy as np
+from PIL import Image
+import pytest
+
+from episodic_dp import data
+from episodic_dp import plan
+from episodic_dp.data import folders
+from episodic_dp.data.own_data import load as own_data
+from episodic_dp.data.own_data import rows
+from episodic_dp.errors import DataError
+from episodic_dp.errors import RunError
+from tests import plans
+from tests.data import own_images
+
+
+def people(channels=1):
+  """Three people with two classes, one of them without an image."""
+  hierarchy = plan.Hierarchy.from_labels(
+      {"person": [7, 7, 7, 9, 9, 11], "class": ["a/b", "a/b", *"ccdd"]},
+      leaf="image",
+      units=[(7, "a/b"), (7, "c"), (9, "c"), (9, "d"), (11, "d"), (11, "e")],
+  )
+  images = np.stack([own_images.pixels(k) for k in range(6)])[..., None]
+  return data.ArrayDataset(
+      name="people", images=np.repeat(images, channels, -1), hierarchy=hierarchy
+  )
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_folder_holds_every_unit_and_image(tmp_path, channels):
+  held = people(channels)
+  assert folders.write({"": held}, tmp_path / "out") == 6
+  places = [str(p.relative_to(tmp_path / "out"))
+            for p in sorted((tmp_path / "out").glob("*/*"))]
+  assert places == ["11/d", "11/e", "7/a_b", "7/c", "9/c", "9/d"]
+  for place, row in (("7/a_b/image1", 1), ("9/d/image0", 4)):
+    found = np.asarray(Image.open(tmp_path / "out" / f"{place}.png"))
+    np.testing.assert_array_equal(
+        found.reshape(held.image_shape), held.images[row]
+    )
+  found = own_data.survey(
+      tmp_path / "out", rows.OwnData(levels=("person", "class", "image"))
+  )
+  assert len(found.listing.classes) == 6
+  with pytest.raises(RunError, match="exists already"):
+    folders.write({"": held}, tmp_path / "out")
+
+
+def test_what_is_no_folder_of_pictures_is_refused(tmp_path):
+  numbers = data.load("sinusoid", participants=3).train
+  shared = data.ArrayDataset(
+      name="shared", images=people().images,
+      hierarchy=plans.tree("person image", 2, 3, copies=True),
+  )
+  for held, words in ((numbers, "numbers"), (shared, "share images")):
+    with pytest.raises(DataError, match=words):
+      folders.write({"": held}, tmp_path / "out")
+  assert not any(tmp_path.iterdir())
+
+
+def test_the_command_writes_parts_that_own_data_keep(call, tmp_path):
+  options = (
+      "--options=participants=3,glyphs=2,drawings=2,size=12,"
+      "validation_participants=2,test_participants=2"
+  )
+  command = ("data", "--name=glyphs", options, f"--out={tmp_path / 'out'}")
+  done = call(*command, "--part=all")
+  assert done.returncode == 0, done.stderr
+  assert "28 images" in done.stdout
+  found = own_data.survey(tmp_path / "out", rows.OwnData())
+  assert [tree.num_units(0) for tree in found.hierarchies.values()] == [3, 2, 2]
+  assert (tmp_path / "out/train/participant2/glyph0/drawing1.png").exists()
+  done = call(*command)
+  assert done.returncode == 1 and "exists already" in done.stderr
