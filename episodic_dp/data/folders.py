@@ -46,8 +46,11 @@ def write(
       files.new_folder(out) as root,
       phases.progress(total, "image") as progress,
   ):
+    people = 0
     for part, data in parts.items():
-      for image, path in zip(data.images, _paths(data.hierarchy, root / part)):
+      paths = _paths(data.hierarchy, root / part, people)
+      people += data.hierarchy.num_units(0)
+      for image, path in zip(data.images, paths):
         if image.shape[-1] == 1:
           image = image[..., 0]
         Image.fromarray(image).save(f"{path}.png")
@@ -55,19 +58,27 @@ def write(
   return total
 
 
-def _paths(tree: plan.Hierarchy, root: pathlib.Path) -> list[pathlib.Path]:
-  """Make the folders of all units; return the paths of the examples."""
+def _paths(
+    tree: plan.Hierarchy, root: pathlib.Path, people: int
+) -> list[pathlib.Path]:
+  """Make the folders of all units; return the paths of the examples.
+
+  Args:
+    tree: the units.
+    root: the folder of the part.
+    people: number of units of the first level in the parts before.
+  """
   paths = [root]
   for k in range(tree.depth):
     for path in paths:
       path.mkdir(parents=True, exist_ok=path == root)
-    names = _names(tree, k)
+    names = _names(tree, k, 0 if k else people)
     paths = [paths[above] / name for above, name in zip(tree.parents(k), names)]
   return paths
 
 
-def _names(tree: plan.Hierarchy, k: int) -> list[str]:
-  """Name the units of a level: by their labels, or their place in a family."""
+def _names(tree: plan.Hierarchy, k: int, first: int) -> list[str]:
+  """Name the units of a level: by their labels, or by numbers in a family."""
   names = None
   if tree.names is not None:
     names = tree.names[k]
@@ -76,5 +87,5 @@ def _names(tree: plan.Hierarchy, k: int) -> list[str]:
   parents = tree.parents(k)
   sizes = np.bincount(parents)
   places = np.arange(len(parents)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-  digits = len(str(sizes.max() - 1))
-  return [f"{tree.levels[k]}{place:0{digits}d}" for place in places]
+  digits = len(str(first + sizes.max() - 1))
+  return [f"{tree.levels[k]}{first + place:0{digits}d}" for place in places]
