@@ -47,9 +47,10 @@ def main(values: flags.FlagValues) -> None:
   chosen = presets.with_fields(Data(name=values.name), fields)
   with phases.phase("reading the data", at_once=True):
     splits = chosen.load(data_dir=values.data_dir, download=values.download)
-  parts = {"": getattr(splits, values.part, splits.train)}
   if values.part == "all":
     parts = {part: getattr(splits, part) for part in dataset.PARTS}
+  else:
+    parts = {"": getattr(splits, values.part)}
   total = folders.write(parts, values.out)
   for part in parts.values():
     print(f"{part.name}: {part.hierarchy}")
