@@ -45,7 +45,7 @@ def test_no_row_passes_the_epsilon_by_the_accountants_own_check(rows):
     assert found == row["epsilon"]
     noise = config.release.mechanism.noise_multiplier
     assert noise == row["noise_multiplier"]
-    assert row["steps"] * row["tasks"] == pytest.approx(60 * 160, rel=0.01)
+    assert row["steps"] * row["tasks"] == pytest.approx(60 * 240, rel=0.01)
 
 
 def test_the_first_row_is_the_config_and_others_have_the_best_option(rows):

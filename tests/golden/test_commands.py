@@ -34,10 +34,10 @@ def process(*arguments):
 
 
 def outcome(command, run):
-  """Return [status, last line of both streams] of a command."""
+  """Return [status, last line of the result, or of the error] of a command."""
   done = run(*command.split())
-  lines = (done.stdout + done.stderr).strip().splitlines()
-  return [done.returncode, lines[-1]]
+  text = done.stderr if done.returncode else done.stdout
+  return [done.returncode, text.strip().splitlines()[-1]]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
