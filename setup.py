@@ -43,6 +43,8 @@ _NOTEBOOKS = [
     "nbformat>=5.10",
 ]
 
+_ONNX = ["onnx>=1.18", "onnxruntime>=1.22"]  # Models and backbones as a file.
+
 # To build the package for an index, and to check the result.
 _RELEASE = [
     "build>=1.3",
@@ -54,6 +56,7 @@ _RELEASE = [
 _TEST = [
     *_DICOM,
     *_NOTEBOOKS,
+    *_ONNX,
     "coverage>=7.6",
     "dp_accounting>=0.6.0",  # Tests compare ours with it.
     "flask>=3.1",  # With moto: a server that speaks S3.
@@ -142,6 +145,7 @@ setuptools.setup(
         "dicom": _DICOM,
         "docs": _DOCS,
         "notebooks": _NOTEBOOKS,
+        "onnx": _ONNX,
         "release": _RELEASE,
         "test": _TEST,
         "torch": ["torch>=2.4"],  # for BatchSampler

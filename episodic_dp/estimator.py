@@ -37,7 +37,9 @@ from episodic_dp import training
 from episodic_dp.accounting import statement
 from episodic_dp.config import solving
 from episodic_dp.config.presets import own_data
+from episodic_dp.data import backbone as backbone_lib
 from episodic_dp.data.own_data import readers
+from episodic_dp.data.own_data import rows as rows_lib
 from episodic_dp.export import preprocessing
 from episodic_dp.export import writing
 from episodic_dp.export.predictor import Adapted
@@ -106,14 +108,17 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
     network: "conv4", "features" or another network of the library, or
       MODULE:FUNCTION of your own, imported as for --config.model.name; None for
       "conv4" on images and "features" on features.
+    backbone: an ONNX file of a public network, whose features of the images are
+      learned by "features"; a `data.backbone.Backbone` says what it takes. None
+      learns the images.
     steps: number of training steps.
     rate: probability that a step samples a person.
     workdir: folder of the run, its checkpoints and its secret key, from which
       an interrupted `fit` resumes; None for a temporary folder.
     verbose: 0 for a `fit` without lines of progress.
 
-  A saved folder holds the other options than `workdir`, `verbose`, files of
-  weights and networks of your own.
+  A saved folder holds the other options than `workdir`, `verbose`, `backbone`,
+  files of weights and networks of your own.
   """
 
   epsilon: float = 2.0
@@ -122,6 +127,7 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
   shot: int = 1
   start: str = "auto"
   network: str | None = None
+  backbone: str | os.PathLike[str] | backbone_lib.Backbone | None = None
   steps: int = 60
   rate: float = 0.5
   workdir: str | os.PathLike[str] | None = None
@@ -148,8 +154,9 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
       KeyboardInterrupt: Ctrl-C ended the run.
     """
     backends.ask_for_cores()
-    train = _dataset(X, y, people)
-    run, _ = solving.spend(self._run(train), self.epsilon)
+    backbone = self._backbone()
+    train = _dataset(X, y, people, backbone)
+    run, _ = solving.spend(self._run(train, backbone), self.epsilon)
     saved = json.dumps(plain.to_plain(self._saved())).encode()
     with contextlib.ExitStack() as stack:
       if not self.verbose:
@@ -168,7 +175,8 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
       exported = pathlib.Path(place, "model")
       writing.write(workdir, exported, beside={_OPTIONS: saved})
       predictor = export.Predictor.load(
-          exported, model=builder.imported(run.model)
+          exported, model=builder.imported(run.model),
+          backbone=backbone.file if backbone else None,
       )
     for line in result.warnings:
       warnings.warn(line.strip(), stacklevel=2)
@@ -357,6 +365,7 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
       path: str | os.PathLike[str],
       *,
       model: Callable[..., models.Model] | None = None,
+      backbone: str | os.PathLike[str] | None = None,
   ) -> "FewShotClassifier":
     """Read a folder written by `save`; its statement is computed again.
 
@@ -364,11 +373,13 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
       path: path of the folder.
       model: the function of a network of your own, for a folder that names one.
         Nothing is imported by the name in a folder.
+      backbone: the ONNX file of a folder that does not hold it.
 
     Raises:
-      RunError, PlanError: a file is missing or changed, or `model` is missing.
+      RunError, PlanError, DataError: a file is missing or changed, or `model`
+        or `backbone` is missing.
     """
-    predictor = export.Predictor.load(path, model=model)
+    predictor = export.Predictor.load(path, model=model, backbone=backbone)
     found = cls(way=predictor.description.way, shot=predictor.description.shot)
     if _OPTIONS in predictor.contents:
       place = files.path_of(path) / _OPTIONS
@@ -393,17 +404,31 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
       raise exceptions.NotFittedError(f"call {methods} first")
     return getattr(self, name)
 
-  def _run(self, train: data.ArrayDataset) -> Run:
+  def _backbone(self) -> backbone_lib.Backbone | None:
+    """Return the backbone with its digest, if there is one."""
+    given = self.backbone
+    if given is None:
+      return None
+    if not isinstance(given, backbone_lib.Backbone):
+      given = backbone_lib.Backbone(file=os.fspath(given))
+    return given.recorded()
+
+  def _run(
+      self, train: data.ArrayDataset, backbone: backbone_lib.Backbone | None
+  ) -> Run:
     """Describe the run."""
     features = train.images.dtype != np.uint8
     run = own_data.own_data(
         levels=_LEVELS, way=self.way, shot=self.shot, steps=self.steps,
         rate=self.rate, start=self.start,
+        backbone=backbone.file if backbone else "",
     ).replace({
         "hierarchy": train.hierarchy,
         "delta": self.delta,
         "model.name": self.network or ("features" if features else "conv4"),
     })
+    if backbone is not None:  # With its digest and preprocessing.
+      run = run.replace({"data.options.backbone": plain.to_plain(backbone)})
     run = run.replace({"model": run.model.with_start(train.image_shape[-1])})
     if run.model.start is None:  # The preset's scale is that of a start.
       run = run.replace({"learner.metric_scale": 1.0})
@@ -492,19 +517,51 @@ def _check_rows(images: Any, labels: np.ndarray, people: np.ndarray) -> None:
     )
 
 
-def _dataset(images: Any, labels: Any, people: Any) -> data.ArrayDataset:
-  """Return the examples with the tree of people and their classes."""
+def _dataset(
+    images: Any,
+    labels: Any,
+    people: Any,
+    backbone: backbone_lib.Backbone | None,
+) -> data.ArrayDataset:
+  """Return the examples with the tree of people and their classes.
+
+  With a backbone they are its features.
+  """
   images = _given(images)
   labels = labels_lib.read("labels", labels)
   people = labels_lib.read("people", people)
   _check_rows(images, labels, people)
+  rows = _rows(images)
+  if backbone is not None:
+    rows = _features(rows, backbone)
   return data.ArrayDataset(
       name="arrays",
-      images=_rows(images),
+      images=rows,
       hierarchy=plan.Hierarchy.from_labels(
           dict(zip(_LEVELS, (people, labels))), leaf=_LEVELS[-1]
       ),
   )
+
+
+def _features(
+    images: np.ndarray, backbone: backbone_lib.Backbone
+) -> np.ndarray:
+  """Return the features of images [n, H, W, C], float32[n, d]."""
+  network = backbone_lib.opened(
+      backbone, backbone_lib.read(backbone.file), backbone.file
+  )
+  if images.ndim != 4:
+    raise errors.DataError(
+        "a backbone takes images, and the examples are features: give images,"
+        " or leave backbone out"
+    )
+  found = []
+  with phases.progress(len(images), "image") as progress:
+    for image in images:
+      row = rows_lib.resized(image, network.shape)
+      found.append(network.features(row))
+      progress.update()
+  return np.stack(found)
 
 
 def _rows(images: Any) -> np.ndarray:

@@ -42,8 +42,8 @@ class Network:
     norm: normalisation of a convolutional network.
     widths: number of units of each hidden layer of mlp.
     linear: whether features has a linear map, the identity at first.
-    cosine: whether features has length 1, for cosine instead of Euclidean
-      distances.
+    cosine: whether features has one length, for cosine instead of Euclidean
+      distances, with a learned temperature.
     outputs: number of logits, or of features of an mlp under a metric learner;
       None for the number that the learner needs, or the last of widths.
     options: keyword arguments of MODULE:FUNCTION.

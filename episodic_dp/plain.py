@@ -220,9 +220,15 @@ def _with_parts(held: Any, parts: Mapping[str, Any], *, name: str) -> Any:
   held = _in_its_form(held)
   if dataclasses.is_dataclass(held):
     return with_changes(held, parts, name=name)
-  if isinstance(held, Mapping):
-    return {**held, **parts}
-  return parts
+  if not isinstance(held, Mapping):
+    return parts
+  changed = dict(held)
+  for path, new in parts.items():
+    field, dot, rest = path.partition(".")
+    if dot:
+      new = _with_parts(changed.get(field), {rest: new}, name=name)
+    changed[field] = new
+  return changed
 
 
 def defaults(kind: Any) -> dict[str, Any]:

@@ -57,6 +57,11 @@ class Data:
       default=None, compare=False, repr=False, metadata={"plain": False}
   )
 
+  @property
+  def backbone(self) -> str | None:
+    """Return the recorded digest of the backbone of own data, if any."""
+    return (self.options.get("backbone") or {}).get("digest")
+
   def load(
       self,
       *,
@@ -470,6 +475,7 @@ class Run:
     )
     model = network(outputs=self.outputs)
     closed = self.learner.adaptation == options.CLOSED_FORM
+    model = model._replace(backbone=self.data.backbone)
     if model.moments is not None and closed:
       model = model._replace(public=public.examples(validation, image_shape))
     learner = naming.make_learner(self.learner, model, way=self.way)
@@ -517,9 +523,12 @@ def _listed(run: Run, data_dir: str | os.PathLike[str] | None) -> Run:
   chosen = data_lib.read_options("own_data", run.data.options)
   with phases.phase("listing the data"):
     survey = own_data.survey(data_dir, chosen)
+  options_ = dict(run.data.options)
+  if chosen.backbone is not None:
+    options_["backbone"] = plain.to_plain(chosen.backbone.recorded())
   return dataclasses.replace(
       run,
-      data=dataclasses.replace(run.data, survey=survey),
+      data=dataclasses.replace(run.data, survey=survey, options=options_),
       hierarchy=own_data.training_tree(survey, run.plan, run.task),
       model=run.model.with_start(own_data.channels(survey, chosen)),
   )

@@ -26,8 +26,11 @@ from episodic_dp import models
 from episodic_dp import options
 from episodic_dp import plan
 from episodic_dp import training
+from episodic_dp.accounting import report
+from episodic_dp.data import backbone
 from episodic_dp.errors import DataError
 from episodic_dp.export import folder
+from tests.data import test_backbone
 
 # Thirty people are few, which a warning says.
 pytestmark = pytest.mark.filterwarnings("ignore:The run protects only")
@@ -177,6 +180,25 @@ CHECKS = {
     "check_no_attributes_set_in_init", "check_parameters_default_constructible",
     "check_set_params", "check_valid_tag_types",
 }
+
+
+@pytest.mark.slow
+def test_a_backbone_takes_images(tmp_path):
+  (tmp_path / "b.onnx").write_bytes(test_backbone.graph().SerializeToString())
+  images, labels, people = people_of((9, 9, 3))
+  how = backbone.Backbone(file=str(tmp_path / "b.onnx"), mean=(0.5, 0.5, 0.5))
+  model = episodic_dp.FewShotClassifier(**OPTIONS, backbone=how)
+  model.fit(images, labels, people).adapt(images[:40], labels[:40])
+  assert report.EMBEDDED in model.guarantee.caveat
+  assert model.score(images[40:], labels[40:]) > 0.5
+  model.save(tmp_path / "model")
+  again = episodic_dp.FewShotClassifier.load(tmp_path / "model")
+  again.adapt(images[:40], labels[:40])
+  np.testing.assert_array_equal(
+      again.predict_proba(images), model.predict_proba(images)
+  )
+  with pytest.raises(DataError, match="leave backbone out"):
+    model.fit(images.reshape(len(images), -1), labels, people)
 
 
 def test_the_checks_of_scikit_learn_that_apply():

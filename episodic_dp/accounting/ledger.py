@@ -289,12 +289,11 @@ def compose(
       " it has the same place in equal trees. There is no other release about"
       " these units. Each run has a separate secret key."
   ]
-  sentences += [
-      f"{name}: {report.STARTED}"
-      for name, data in statements.items()
-      if data.get("start") is not None
-  ]
+  given = {"start": report.STARTED, "backbone": report.EMBEDDED}
   for name, data in statements.items():
+    for field, sentence in given.items():
+      if data.get(field) is not None:
+        sentences.append(f"{name}: {sentence}")
     if data.get("classes") is not None:
       sentences += [f"{name}: {sentence}" for sentence in report.ADAPTED]
   if seeded:

@@ -40,6 +40,12 @@ ADAPTED = (
     " the prototypes: the class means of its embeddings, clipped together. A"
     " prototype is the direction of a class in the noised sum.",
 )
+# Stated for a run on features of images.
+EMBEDDED = (
+    "The features are those of a given network (a backbone), which is assumed"
+    " to be public and not to have seen the private people. If it was made from"
+    " the private data, add its cost (episodic-dp account --ledger)."
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -85,6 +91,7 @@ class Guarantee:
       seeded: bool = False,
       started: bool = False,
       adapted: bool = False,
+      embedded: bool = False,
   ) -> "Guarantee":
     """Return the guarantee with the caveats of a run, which come first.
 
@@ -92,6 +99,7 @@ class Guarantee:
       seeded: whether its private seed is fixed.
       started: whether it starts with given weights.
       adapted: whether it adapts a model to examples.
+      embedded: whether its examples are features of a backbone.
     """
     said: list[str] = []
     assumed: tuple[str, ...] = ()
@@ -102,6 +110,8 @@ class Guarantee:
     if adapted:
       said.append(ONE_ADAPTATION)
       assumed = ADAPTED
+    if embedded:
+      said.append(EMBEDDED)
     return dataclasses.replace(
         self,
         caveat=" ".join([*said, self.caveat]).strip(),

@@ -45,7 +45,7 @@ _BOUNDS = (
     ("epsilon",), ("epsilons",), ("true_positive_rate",), ("gaussian_mu",)
 )
 # Fields that a statement leaves out if they are None.
-_OPTIONAL = ("classes", "attacks")
+_OPTIONAL = ("backbone", "classes", "attacks")
 _REMEDY = "write the statement again with the run or with episodic-dp account"
 
 
@@ -68,6 +68,8 @@ class Statement:
       unknown); every level's caveat says so.
     classes: the public names of the classes that a model was adapted to, whose
       assumptions every level then has; None for a training.
+    backbone: digest of the network that made its features, None without any;
+      every level's caveat says so.
     entries: those of `Ledger.as_dict`.
     guarantees: level -> `Guarantee.as_dict()`.
     no_guarantee: level -> the reason.
@@ -85,6 +87,7 @@ class Statement:
   lineage: tuple[str, ...] = ()
   start: str | None = None
   classes: Any = None
+  backbone: str | None = None
   entries: Any = ()
   guarantees: Mapping[str, Mapping[str, Any]] = dataclasses.field(
       default_factory=dict
@@ -121,6 +124,7 @@ class Statement:
     ).of_run(
         seeded=self.fixed_seed,
         started=self.start is not None,
+        embedded=self.backbone is not None,
         adapted=self.classes is not None,
     )
 
@@ -168,7 +172,7 @@ def run_statement(
     ledger: the steps of the run.
     attacks: whether to add `attacks`.
     **terms: `delta`, and perhaps `accountant`, `neighbours`, `fixed_seed`,
-      `planned_steps`, `lineage`, `start` and `classes`: fields of
+      `planned_steps`, `lineage`, `start`, `backbone` and `classes`: fields of
       `Statement`.
 
   Returns:

@@ -1,7 +1,8 @@
 """Adapt an exported model to a folder of images, and classify another.
 
   episodic-dp adapt --model=DIR --support=FOLDER --query=FOLDER --out=OUT \\
-      [--invert] [--epsilon=1 [--delta=1e-5] [--public=FOLDER] [--classes=A,B]]
+      [--epsilon=1 [--delta=1e-5] [--public=FOLDER] [--classes=A,B]] \\
+      [--invert] [--backbone=FILE] [--format=onnx]
 
 DIR is a folder that episodic-dp export wrote. The command compares it with its
 digests and computes its privacy statement again. --support holds one folder of
@@ -12,6 +13,10 @@ interval. Images may have any format and size.
 The command writes OUT/predictions.csv: a line for each image, with the
 probability of every class. If the classes of the images are known, it prints a
 table of them against the predicted classes.
+
+With --format=onnx it also writes OUT/classifier.onnx, the adapted model as one
+file, which ONNX Runtime computes without this library: examples in,
+probabilities out. Its metadata name the classes and hold the statements.
 
 The model's guarantee covers the data that it was trained on. Without --epsilon
 the images of --support are not protected from anyone who sees the results.
@@ -37,6 +42,7 @@ from episodic_dp.accounting import report
 from episodic_dp.cli import app
 from episodic_dp.cli import shared_flags
 from episodic_dp.export import adaptation
+from episodic_dp.export import onnx_graph
 from episodic_dp.export.predictor import Predictor
 from episodic_dp.output import files
 from episodic_dp.output import tables
@@ -56,6 +62,9 @@ def define_flags() -> None:
       "query", None, "Folder of the images to classify.", required=True
   )
   shared_flags.define_out("Folder of the results.", required=True)
+  flags.DEFINE_string(
+      "backbone", None, "ONNX file of the backbone, if the model lacks it."
+  )
   flags.DEFINE_bool("invert", False, "Exchange light and dark before all else.")
   flags.DEFINE_float(
       "epsilon", None, "Budget of a person, or an image, of --support."
@@ -75,6 +84,7 @@ def define_flags() -> None:
       "With --epsilon, all public names of classes; by default the folders'.",
   )
   shared_flags.define_neighbours()
+  shared_flags.define_format(("none", "onnx"), "of the adapted model")
 
 
 def main(values: flags.FlagValues) -> None:
@@ -95,11 +105,15 @@ def main(values: flags.FlagValues) -> None:
         "--delta, --public and --classes need --epsilon, and --epsilon needs"
         " --support: give both, or leave them out"
     )
-  predictor = Predictor.load(values.model)
+  predictor = Predictor.load(values.model, backbone=values.backbone)
   result = adaptation.adapt(
       predictor, values.support, values.query, values.out,
       invert=values.invert, **terms,
   )
+  if values.format == "onnx":
+    path = files.path_of(values.out) / "classifier.onnx"
+    onnx_graph.write(path, result.adapted)
+    print(f"wrote {path}")
   print("\n".join(_lines(predictor, result)))
 
 

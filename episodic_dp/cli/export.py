@@ -1,6 +1,6 @@
-"""Export a trained run as a folder that others can load.
+"""Export a trained run as a folder that others can load, or as one file.
 
-  episodic-dp export --workdir=DIR --out=MODEL \\
+  episodic-dp export --workdir=DIR --out=MODEL [--format=onnx] \\
       [--checkpoint=last|best|ensemble] [--without_guarantee]
 
 MODEL holds the weights, model.json (network, learner, preprocessing), the
@@ -9,22 +9,31 @@ the digest of every file. It holds nothing private: no key, and no name of a
 class or a file. `episodic-dp adapt` and `episodic_dp.export.Predictor` load it
 and execute nothing in it. A run without a guarantee needs --without_guarantee,
 and its card says so.
+
+With --format=onnx MODEL is one file, which ONNX Runtime computes without this
+library: examples in, embeddings out. Its metadata are model.json and the
+privacy statement. `episodic-dp adapt --format=onnx` writes a classifier.
 """
 
 import shlex
+import tempfile
 from typing import Any
 
 from absl import flags
 
 from episodic_dp.accounting import report
 from episodic_dp.cli import shared_flags
+from episodic_dp.export import onnx_graph
 from episodic_dp.export import writing
+from episodic_dp.export.predictor import Predictor
+from episodic_dp.output import files
 
 
 def define_flags() -> None:
   """Define the flags of the run and of the folder."""
   shared_flags.define_workdir("Folder of a run of episodic-dp train.")
-  shared_flags.define_out("New folder of the model.", required=True)
+  shared_flags.define_out("New folder or file of the model.", required=True)
+  shared_flags.define_format(("folder", "onnx"), "of the model")
   flags.DEFINE_enum(
       "checkpoint",
       "last",
@@ -38,27 +47,40 @@ def define_flags() -> None:
 
 
 def main(values: flags.FlagValues) -> None:
-  """Write the folder, and print its guarantees."""
+  """Write the folder or the file, and print its guarantees."""
   write(
       values.workdir,
       values.out,
+      kind=values.format,
       checkpoint=values.checkpoint,
       without_guarantee=values.without_guarantee,
   )
 
 
 def write(
-    workdir: str, out: str, data_dir: str | None = None, **choices: Any
+    workdir: str,
+    out: str,
+    data_dir: str | None = None,
+    kind: str = "folder",
+    **choices: Any,
 ) -> None:
   """Call `export.writing.write`, and print the guarantees.
 
   Args:
     workdir: folder of the run.
-    out: the folder to make.
+    out: the folder to make, or the file.
     data_dir: folder of the run's data, for a hint; None if it is not known.
+    kind: "folder" or "onnx".
     **choices: "checkpoint" and "without_guarantee".
   """
-  done = writing.write(workdir, out, **choices)
+  if kind == "onnx":
+    files.check_outside(out, workdir, "--workdir")
+    with tempfile.TemporaryDirectory() as place:
+      done = writing.write(workdir, f"{place}/model", **choices)
+      predictor = Predictor.load(f"{place}/model", backbone=done.backbone)
+      onnx_graph.write(out, predictor)
+  else:
+    done = writing.write(workdir, out, **choices)
   found = done.description
   print(
       f"{out}: {found.network.name} by {found.learner.name},"

@@ -118,11 +118,11 @@ def define_out(
   )
 
 
-def define_format() -> None:
-  """Define --format: a table for people, or JSON."""
-  flags.DEFINE_enum(
-      "format", "table", ("table", "json"), "Format of the output."
-  )
+def define_format(
+    choices: Sequence[str] = ("table", "json"), what: str = "of the output"
+) -> None:
+  """Define --format; the first choice is the default."""
+  flags.DEFINE_enum("format", choices[0], choices, f"Format {what}.")
 
 
 def show(data: Any, text: str) -> None:

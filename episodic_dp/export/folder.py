@@ -21,6 +21,7 @@ import safetensors.numpy
 from episodic_dp import errors
 from episodic_dp import options
 from episodic_dp import plain
+from episodic_dp.data.backbone import Backbone
 from episodic_dp.output import files
 from episodic_dp.output import quoting
 
@@ -28,6 +29,7 @@ MODEL, STATEMENT, CARD = "model.json", "privacy_statement.json", "README.md"
 START, DIGESTS = "start.safetensors", "digests.json"
 # Of a model that is adapted with a guarantee.
 ADAPTATION, PROTOTYPES = "adaptation_statement.json", "prototypes.safetensors"
+BACKBONE = "backbone.onnx"
 FORMAT = 3
 MOMENTS = "moments/"  # Prefix of the moments' names in a file of weights.
 Choice = Literal["last", "best", "ensemble"]
@@ -78,6 +80,7 @@ class Description:
     start: the file of the public weights that were not trained, or None.
     moments: whether the weights hold the moments of public examples, which
       normalise every example.
+    backbone: the public network that makes features of images, or None.
   """
 
   format: int
@@ -94,6 +97,14 @@ class Description:
   weights: tuple[str, ...]
   start: str | None
   moments: bool
+  backbone: Backbone | None = None
+
+  @property
+  def shape(self) -> tuple[int, ...]:
+    """Return the shape of an example as the network takes it."""
+    if self.backbone is None:
+      return self.preprocessing.shape
+    return (self.backbone.features or 1,)
 
   @property
   def files(self) -> tuple[str, ...]:
@@ -130,6 +141,7 @@ def describe(content: bytes, name: str) -> Description:
           f" reads {FORMAT}: load it with the version that wrote it, or export"
           " the run again"
       )
+    data = {"backbone": None, **data}
     result = plain.from_plain(Description, data, name="model")
     _check_sizes(result)
   except (ValueError, KeyError, TypeError, RecursionError) as e:
@@ -141,7 +153,7 @@ def _check_sizes(found: Description) -> None:
   """Raise ValueError for sizes that no run has, before any work on them."""
   network, shape = found.network, found.preprocessing.shape
   steps = found.learner.inner_steps, getattr(found.fine_tuning, "steps", 1)
-  sizes = (*shape, network.width, network.outputs or 1, *steps)
+  sizes = (*shape, *found.shape, network.width, network.outputs or 1, *steps)
   supervised = found.learner.name == options.SUPERVISED
   if supervised == (found.fine_tuning is None) or (
       found.fixed_way and not network.outputs

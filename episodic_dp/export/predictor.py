@@ -25,6 +25,7 @@ from episodic_dp import options
 from episodic_dp import plan
 from episodic_dp.accounting import report
 from episodic_dp.accounting import statement as statement_lib
+from episodic_dp.data import backbone as backbone_lib
 from episodic_dp.data import public as public_lib
 from episodic_dp.export import card
 from episodic_dp.export import folder as folder_lib
@@ -139,7 +140,7 @@ class Adapted:
     how = self.predictor.description.preprocessing
     found, size = [], _block(how)
     for rows in blocks:
-      values = preprocessing.scaled(how, rows)
+      values = self.predictor.scaled(rows)
       if self.released is None:
         each = self.predictor.probabilities(
             len(self.classes), self.prepared, _filled(values, size), len(rows)
@@ -210,6 +211,7 @@ class Predictor:
     members: the parameters of each checkpoint, and the moments of its public
       examples or None.
     make: the function of a network of own code, or None.
+    backbone: the network that makes features of images, or None.
     released: of the folder of an adapted model, its prototypes, or None.
     compiled: number of classes -> the learner, and its compiled functions; 0
       for the function that embeds.
@@ -222,6 +224,7 @@ class Predictor:
   network: models.Model = dataclasses.field(repr=False)
   members: tuple[tuple[Any, Any], ...]
   make: Callable[..., models.Model] | None = None
+  backbone: backbone_lib.Network | None = None
   released: prototypes.Released | None = dataclasses.field(
       default=None, repr=False
   )
@@ -235,6 +238,7 @@ class Predictor:
       path: str | os.PathLike[str],
       *,
       model: Callable[..., models.Model] | None = None,
+      backbone: str | os.PathLike[str] | None = None,
   ) -> "Predictor":
     """Read a folder that `episodic-dp export` wrote.
 
@@ -245,14 +249,19 @@ class Predictor:
       path: path of the folder.
       model: function of a network of own code, make_model(outputs, input_shape,
         **options). The folder names its import path, and nothing is imported.
+      backbone: the ONNX file of its features, if the folder does not hold it.
 
     Raises:
       RunError: a file is missing, changed or unknown, or the network is own
         code and not given; or JAX_ENABLE_X64 is set; one sentence.
+      DataError: the backbone cannot be used, or is another one.
       PlanError: the privacy statement does not hold.
     """
     root = files.path_of(path)
-    return cls.of_contents(folder_lib.read(root), root, model)
+    contents = folder_lib.read(root)
+    if backbone is not None:
+      contents[folder_lib.BACKBONE] = backbone_lib.read(backbone)
+    return cls.of_contents(contents, root, model)
 
   @classmethod
   def of_contents(
@@ -288,6 +297,17 @@ class Predictor:
           f"{root} lacks {errors.shown(sorted(missing))}, which"
           f" {folder_lib.MODEL} names: get the folder again from its publisher"
       )
+    backbone = None
+    if found.backbone is not None:
+      if folder_lib.BACKBONE not in contents:
+        raise errors.RunError(
+            f"{root} does not hold its backbone, whose SHA-256 is"
+            f" {found.backbone.digest}: call load with backbone=FILE"
+        )
+      backbone = backbone_lib.opened(
+          found.backbone, contents[folder_lib.BACKBONE],
+          str(root / folder_lib.BACKBONE),
+      )
     arrays = {
         name: folder_lib.read_arrays(contents[name], str(root / name))
         for name in found.files
@@ -317,6 +337,7 @@ class Predictor:
         members=members,
         make=model,
         released=released,
+        backbone=backbone,
     )
 
   def __reduce__(self) -> tuple[Any, ...]:
@@ -333,6 +354,12 @@ class Predictor:
       for name, content in self.contents.items():
         (place / name).write_bytes(content)
       folder_lib.seal(place)
+
+  def scaled(self, rows: np.ndarray) -> np.ndarray:
+    """Return rows [n, ...] as the network takes them, float32[n, ...]."""
+    if self.backbone is None:
+      return preprocessing.scaled(self.description.preprocessing, rows)
+    return np.stack([self.backbone.features(row) for row in rows])
 
   @property
   def guarantees(self) -> Mapping[str, Mapping[str, Any]]:
@@ -453,9 +480,7 @@ class Predictor:
     centre = self._centre(public)
     size = _block(self.description.preprocessing)
     embedded = np.concatenate([
-        self.embedded(
-            preprocessing.scaled(self.description.preprocessing, block)
-        )
+        self.embedded(self.scaled(block))
         for block in preprocessing.stacked(rows, size)
     ])
     total = prototypes.clipped_sum(
@@ -483,7 +508,7 @@ class Predictor:
     """Adapt to rows [n, ...], as `preprocessing.row` makes them."""
     classes, found = _numbered(len(rows), labels)
     learner, adapt, _ = self._functions(len(classes))
-    values = preprocessing.scaled(self.description.preprocessing, rows)
+    values = self.scaled(rows)
     model = learner.model
     mask = None
     # A network of own code that mixes examples takes them as they are.
@@ -562,9 +587,11 @@ class Predictor:
     how = self.description.preprocessing
     values = None
     if public is not None:
-      values = preprocessing.scaled(how, public)
+      values = self.scaled(public)
     elif how.kind == "image":
       values = public_lib.examples(None, how.shape)
+      if self.backbone is not None and values is not None:
+        values = self.scaled(np.rint(255 * values).astype(np.uint8))
     if values is None:
       size = self.network.way
       assert size is not None  # Known of every exported network.
@@ -690,7 +717,7 @@ def _member(
     raise errors.DataError(
         "its network has no batch normalisation for its moments"
     )
-  example = jax.ShapeDtypeStruct((1, *found.preprocessing.shape), jnp.float32)
+  example = jax.ShapeDtypeStruct((1, *found.shape), jnp.float32)
   shapes = jax.eval_shape(
       learner.model.moments, learner.network_params(like), example, None
   )
@@ -709,7 +736,7 @@ def _network(
     make: Callable[..., models.Model] | None,
 ) -> models.Model:
   """Make the network, around the public start that it was trained from."""
-  network, shape = found.network, found.preprocessing.shape
+  network, shape = found.network, found.shape
   if network.is_own and make is not None:
     model = builder.call(make, network, outputs, shape)
   else:

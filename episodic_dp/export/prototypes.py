@@ -47,7 +47,7 @@ from episodic_dp.plan import labels as labels_lib
 
 CLIP_NORM = 1.0
 # Factor of the cosines, of which the probabilities are the softmax.
-_SHARPNESS = 8.0
+SHARPNESS = 8.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -84,7 +84,7 @@ class Released:
     cosines = np.einsum(
         "nmd,cmd->mnc", directions(embedded, self.centre), self.prototypes
     )
-    each = scipy.special.softmax(_SHARPNESS * cosines, axis=-1)
+    each = scipy.special.softmax(SHARPNESS * cosines, axis=-1)
     return each.mean(axis=0).astype(np.float32)
 
   def encoded(self) -> bytes:

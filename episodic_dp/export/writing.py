@@ -15,6 +15,7 @@ from typing import Any, get_args, NamedTuple
 import numpy as np
 
 from episodic_dp import _version
+from episodic_dp import data as data_lib
 from episodic_dp import errors
 from episodic_dp import models
 from episodic_dp import options as options_lib
@@ -22,6 +23,7 @@ from episodic_dp import plain
 from episodic_dp import training
 from episodic_dp.accounting import ledger as ledger_lib
 from episodic_dp.accounting import statement as statement_lib
+from episodic_dp.data import backbone as backbone_lib
 from episodic_dp.export import card as card_lib
 from episodic_dp.export import folder as folder_lib
 from episodic_dp.output import files
@@ -30,6 +32,7 @@ from episodic_dp.training import reporting
 from episodic_dp.training import workdir as workdir_lib
 
 CHOICES = get_args(folder_lib.Choice)
+_HELD = 2**25  # Most bytes of a backbone that the folder holds.
 # Data sets whose loaders take single pixels of larger pictures.
 _NEAREST = ("omniglot",)
 
@@ -41,11 +44,13 @@ class Exported(NamedTuple):
     description: the content of model.json.
     statement: the privacy statement.
     scores: on test tasks, or None if the run was not evaluated.
+    backbone: the run's file of its backbone, or None.
   """
 
   description: folder_lib.Description
   statement: Any
   scores: card_lib.Scores | None
+  backbone: str | None
 
 
 def write(
@@ -91,7 +96,8 @@ def write(
   checkpoints, steps = _chosen(workdir, checkpoint)
   _check_steps(path, statement, checkpoints, steps)
   moments = all(checkpoints.arrays(step, "rest/moments") for step in steps)
-  found = _described(config, checkpoint, steps, moments)
+  network = _backbone(config)
+  found = _described(config, checkpoint, steps, moments, network)
   scores = _scores(workdir, checkpoint, steps)
   with files.new_folder(out) as place:
     for name, step in zip(found.weights, steps):
@@ -111,6 +117,8 @@ def write(
           place / found.start,
           {name: np.asarray(a, np.float32) for name, a in start.items()},
       )
+    if network is not None and _held(network):
+      (place / folder_lib.BACKBONE).write_bytes(network.content)
     files.write_json(place / folder_lib.MODEL, plain.to_plain(found))
     (place / folder_lib.STATEMENT).write_bytes(path.read_bytes())
     files.write_text(
@@ -119,7 +127,8 @@ def write(
     for name, content in (beside or {}).items():
       (place / name).write_bytes(content)
     folder_lib.seal(place)
-  return Exported(found, statement, scores)
+  file = None if network is None else network.place
+  return Exported(found, statement, scores, file)
 
 
 def _chosen(
@@ -183,11 +192,17 @@ def _scores(
   return found["accuracy"]
 
 
+def _held(network: backbone_lib.Network) -> bool:
+  """Return whether the folder holds the file of a backbone."""
+  return len(network.content) <= _HELD
+
+
 def _described(
     config: Run,
     checkpoint: folder_lib.Choice,
     steps: tuple[int, ...],
     moments: bool,
+    network: backbone_lib.Network | None,
 ) -> folder_lib.Description:
   """Describe a run with the chosen checkpoints."""
   model = config.model
@@ -195,6 +210,14 @@ def _described(
   weights: tuple[str, ...] = ("weights.safetensors",)
   if len(steps) > 1:
     weights = tuple(f"weights_{i}.safetensors" for i in range(len(steps)))
+  backbone = None
+  if network is not None:
+    assert config.data.shape is not None  # A run records it.
+    backbone = dataclasses.replace(
+        network.backbone,
+        file=folder_lib.BACKBONE if _held(network) else "",
+        features=config.data.shape[0],
+    )
   # Training may change only a part of the start, and adds the rest.
   partly = model.start is not None and model.trained != "all"
   return folder_lib.Description(
@@ -207,7 +230,7 @@ def _described(
       ),
       learner=config.learner,
       fine_tuning=config.fine_tuning if supervised else None,
-      preprocessing=_preprocessing(config),
+      preprocessing=_preprocessing(config, network),
       way=config.way,
       shot=config.evaluation.shot,
       checkpoint=checkpoint,
@@ -215,12 +238,28 @@ def _described(
       weights=weights,
       start=folder_lib.START if partly else None,
       moments=moments,
+      backbone=backbone,
   )
 
 
-def _preprocessing(config: Run) -> folder_lib.Preprocessing:
-  """Describe how the run made its rows."""
+def _backbone(config: Run) -> backbone_lib.Network | None:
+  """Open the backbone of a run's own data, if there is one."""
+  if config.data.backbone is None:
+    return None
+  options = data_lib.read_options(config.data.name, config.data.options)
+  found = options.backbone
+  return backbone_lib.opened(found, backbone_lib.read(found.file), found.file)
+
+
+def _preprocessing(
+    config: Run, network: backbone_lib.Network | None
+) -> folder_lib.Preprocessing:
+  """Describe how the run made its rows, of images before a backbone."""
   data = config.data
+  if network is not None:
+    return folder_lib.Preprocessing(
+        kind="image", shape=network.shape, dtype="uint8", resample="bilinear"
+    )
   assert data.shape is not None and data.dtype is not None  # Training does.
   # Own data of more than 8 bits are images, too.
   image = data.dtype == "uint8" or len(data.shape) == 3

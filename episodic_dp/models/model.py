@@ -61,6 +61,8 @@ class Model(NamedTuple):
       (`parts.start_from`); None if params are all of them.
     start: digest of the initial weights, None if they are random; a run's
       privacy statement contains it.
+    backbone: digest of the public network that made its examples, features;
+      None without any. A run's privacy statement contains it.
     moments: (params, examples, weights float32[n] or None) -> mean and variance
       of the examples before every batch normalisation; None for a network
       without any, or one that does not tell.
@@ -80,6 +82,7 @@ class Model(NamedTuple):
   multiplicity: int = 1
   whole: Callable[[Params], Params] | None = None
   start: str | None = None
+  backbone: str | None = None
   moments: Callable[[Params, jax.Array, Any], Moments] | None = None
   by_moments: Callable[[Params, jax.Array, Moments, float], Any] | None = None
   public: np.ndarray | None = None

@@ -25,13 +25,14 @@ from episodic_dp.models import model as model_lib
 Norm = Literal["batch", "group", "none"]
 BLOCKS = 4
 GLOROT = nn.initializers.glorot_uniform()
-_MAX_GROUPS = 8
+MAX_GROUPS = 8
 MOMENTS = "moments"  # Collection of given or recorded moments.
 EPSILON = 1e-5  # Added to a variance before normalisation.
 # The first block on a CPU: channels of an image, and outputs that stay in
 # cache.
 _FEW_CHANNELS, _CACHED = 3, 2**17
-_RESIDUAL_SLOPE = 0.1
+RESIDUAL_SLOPE = 0.1
+TEMPERATURE = 10.0  # Of `Features` with cosine distances, at first.
 # Twice the channels of the four blocks, relative to the first one's.
 _HALVES = (2, 5, 10, 20)
 
@@ -139,7 +140,7 @@ def group_norm(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
 
   def mean(x):
     # Over space first: the rest is small, and a CPU adds whole rows.
-    members = x.mean(space).reshape(n, math.gcd(channels, _MAX_GROUPS), -1)
+    members = x.mean(space).reshape(n, math.gcd(channels, MAX_GROUPS), -1)
     shared = jnp.broadcast_to(members.mean(-1, keepdims=True), members.shape)
     return shared.reshape(n, *[1] * len(space), channels)
 
@@ -443,15 +444,18 @@ class Features(nn.Module):
   """Given features, times a learned scale for each, 1 at first.
 
   All are divided by the root of their number d, so that squared distances of
-  features of about 1 are, too; or, for cosine distances, by their length.
+  features of about 1 are, too; or, for cosine distances, by their length, and
+  multiplied by the root of a learned temperature. The logarithms of the scales
+  and of the temperature are learned, so that both stay positive under any
+  noise.
 
   Attributes:
     way: the number of classes, and of logits; None leaves the head out, so that
       a metric learner begins as the nearest class mean of the given features.
     linear: whether a learned square matrix is applied before, at first the
       identity.
-    cosine: whether the features of an example have length 1: a squared distance
-      is then twice the cosine distance.
+    cosine: whether all examples have features of one length: a squared distance
+      is then the temperature times twice the cosine distance.
   """
 
   way: int | None
@@ -465,11 +469,16 @@ class Features(nn.Module):
     size = x.shape[1]
     if self.linear:
       x = x @ self.param("kernel", lambda key: jnp.eye(size))
-    x = x * self.param("scale", nn.initializers.ones, (size,))[None]
-    length: float | jax.Array = math.sqrt(size)
-    if self.cosine:  # Finite for features of zeros, with a gradient of zero.
-      length = jnp.sqrt(jnp.square(x).sum(-1, keepdims=True) + 1e-12)
-    return head(self.way, x / length)
+    if not self.cosine:
+      scale = self.param("scale", nn.initializers.ones, (size,))
+      return head(self.way, x * scale[None] / math.sqrt(size))
+    scale = self.param("log_scale", nn.initializers.zeros, (size,))
+    x = x * jnp.exp(scale)[None]
+    # Finite for features of zeros, with a gradient of zero.
+    length = jnp.sqrt(jnp.square(x).sum(-1, keepdims=True) + 1e-12)
+    start = nn.initializers.constant(math.log(TEMPERATURE))
+    root = jnp.exp(self.param("log_temperature", start, (1,)) / 2)
+    return head(self.way, x / length * root[None])
 
 
 class _Convolutional(nn.Module):
@@ -560,11 +569,11 @@ class Residual(nn.Module):
     )(x, weights, own)
     for i in range(3):
       if i:
-        x = nn.leaky_relu(x, _RESIDUAL_SLOPE)
+        x = nn.leaky_relu(x, RESIDUAL_SLOPE)
       layer = Convolution(self.width, self.norm, name=f"conv_{i}")
       x = layer(x, weights, own)
     # The LeakyReLU is increasing, so it can follow the pool: fewer numbers.
-    return nn.leaky_relu(max_pool(x + shortcut), _RESIDUAL_SLOPE)
+    return nn.leaky_relu(max_pool(x + shortcut), RESIDUAL_SLOPE)
 
 
 class ResNet12(_Convolutional):
@@ -637,7 +646,7 @@ def features(
     way: the number of classes; None for no head.
     linear: whether it has a square matrix.
     input_shape: of an example, of any one to three axes: it is flattened.
-    cosine: whether the features of an example have length 1.
+    cosine: whether the features of all examples have one length.
   """
   network = Features(way, linear, cosine)
   return model_lib.from_flax(network, input_shape)._replace(

@@ -153,6 +153,7 @@ class Spending:
         level: guarantee.of_run(
             seeded=spec.private_seed is not None,
             started=spec.learner.model.start is not None,
+            embedded=spec.learner.model.backbone is not None,
         )
         for level, guarantee in ledger.guarantees(delta=spec.delta).items()
     }
@@ -316,6 +317,7 @@ class MetaTraining:
           planned_steps=spec.steps,
           lineage=lineage,
           start=spec.learner.model.start,
+          backbone=spec.learner.model.backbone,
       )
       files.write_json(folder / reporting.GUARANTEE, statement)
     if ended:

@@ -293,11 +293,13 @@ def test_other_trees_are_refused_until_a_level_is_named():
 
 
 def test_one_seed_is_said_and_two_are_refused():
-  seeded, plain = statement_of(fixed_seed=True), statement_of(start="ab")
+  seeded = statement_of(fixed_seed=True)
+  plain = statement_of(start="ab") | {"backbone": "cd"}
   found = ledger_lib.compose({"a": seeded, "b": plain})
   reported = found.guarantee("user", delta=1e-5)
   assert reported.caveat.startswith(report.SEEDED)
-  assert any(report.STARTED in s for s in reported.assumptions)
+  for sentence in (report.STARTED, report.EMBEDDED):
+    assert f"b: {sentence}" in reported.assumptions
   with pytest.raises(plan.PlanError, match="a and b fix private_seed"):
     ledger_lib.compose({"a": seeded, "b": seeded})
 

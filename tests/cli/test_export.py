@@ -1,23 +1,22 @@
-"""`export` and `adapt`: the commands, and the walk of docs/export.md."""
+"""`export` and `adapt`: the commands, and the file of docs/export.md."""
 
 import csv
-import pathlib
 import re
 import shlex
 import shutil
 import subprocess
 import sys
 
+import onnxruntime
 from PIL import Image
 import pytest
 
 from episodic_dp import data
 from episodic_dp.export import writing
+from tests import test_readme
 from tests.cli import tiny_runs
 from tests.data import own_images
 from tests.export.conftest import save_run
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -116,8 +115,26 @@ def test_names_may_hold_anything(call, folders, tmp_path):
   assert labels == {"a\\nb", "$x_1$", "f\\udcffg", "=1+1,2"}
 
 
+def test_another_program_classifies_with_one_file(
+    call, folders, tmp_path, capfd
+):
+  out, query = tmp_path / "out", folders / "query" / "glyph 1" / "1_3.png"
+  done = adapt(call, folders, out, more=("--format=onnx",))
+  assert done.returncode == 0, done.stderr
+  scope = test_readme.executed("docs/export.md", "onnxruntime", {
+      "runs/named/classifier.onnx": str(out / "classifier.onnx"),
+      "runs/unseen/glyph0/drawing2.png": str(query),
+  })
+  with open(out / "predictions.csv", newline="") as f:
+    rows = {row["file"]: row for row in csv.DictReader(f)}
+  row = rows["glyph 1/1_3.png"]
+  assert scope["classes"][scope["best"]] == row["prediction"]
+  for name, probability in zip(scope["classes"], scope["probabilities"][0]):
+    assert float(row[f"p({name})"]) == pytest.approx(probability, abs=1e-5)
+  assert "'participant': 3.7" in capfd.readouterr().out
+
+
 _MEMORY = """
-import pathlib
 import sys
 from episodic_dp import __main__
 sys.argv = ["episodic-dp", *sys.argv[1:]]
@@ -190,3 +207,11 @@ def test_export_says_what_left(call, folders, tmp_path):
       "export", f"--workdir={folders / 'run'}", f"--out={tmp_path / 'model'}"
   )
   assert done.returncode == 1 and "exists already" in done.stderr
+  done = call(
+      "export", f"--workdir={folders / 'run'}", "--format=onnx",
+      f"--out={tmp_path / 'model.onnx'}",
+  )
+  assert done.returncode == 0, done.stderr
+  assert "model.onnx: mlp by protonet" in done.stdout
+  session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+  assert [one.name for one in session.get_outputs()] == ["embeddings"]

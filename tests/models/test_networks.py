@@ -158,10 +158,17 @@ def test_features_begin_as_those_given_so_that_squares_are_means(linear):
   assert all(np.asarray(s).any() for s in slopes.values())
   cosine = networks.features(None, linear, shape, cosine=True)
   lengths = np.linalg.norm(found, axis=1, keepdims=True)
+  params = cosine.init(jax.random.key(0))
+  rows = cosine.apply(params, np.concatenate([examples, 0 * examples[:1]]))
+  root = math.sqrt(networks.TEMPERATURE)
   np.testing.assert_allclose(
-      cosine.apply(params, np.concatenate([examples, 0 * examples[:1]])),
-      [*(found / lengths), np.zeros(15)], atol=1e-6,
+      rows, [*(root * found / lengths), np.zeros(15)], atol=1e-5
   )
+  # No noise makes a scale or the temperature negative.
+  params["log_scale"] -= 50
+  params["log_temperature"] -= 50
+  lower = cosine.apply(params, examples)
+  np.testing.assert_array_equal(np.sign(lower), np.sign(rows[:-1]))
   logits = networks.features(way, linear, shape)
   assert logits.apply(logits.init(jax.random.key(0)), examples).shape == (6, 4)
 

@@ -48,9 +48,13 @@ shot (1), query (1), tasks (4: of a step, with two levels or classes on top),
 rate (0.5: share of the people that a step samples, with three levels), start
 (the public weights: glyphs or scenes with three levels and no width or network,
 otherwise none), network (the network: conv4, features for embeddings, conv1d
-for series, or mlp), noise_multiplier (1.0; --epsilon computes it), width (0: 32
-with a start, 8 without), inner_steps (1), steps (60). δ is the largest power of
-ten below 1 / (10 N), for N units of --config.privacy_unit.
+for series, or mlp), backbone (the ONNX file whose features replace the images,
+with network=features), noise_multiplier (1.0; --epsilon computes it), width (0:
+32 with a start, 8 without), inner_steps (1), steps (60). δ is the largest power
+of ten below 1 / (10 N), for N units of --config.privacy_unit.
+
+--config.data.options.backbone.mean, .std, .order and .size set what a backbone
+takes: 'data.backbone' describes them.
 
 --config.data.options.size, .color and .depth set the format of images, and
 further options set the division. Units with fewer classes or examples than a
@@ -80,6 +84,7 @@ def own_data(
     rate: plain.Rate = 0.5,
     start: str = "",
     network: str = "",
+    backbone: str = "",
     noise_multiplier: plain.NotNegative = 1.0,
     width: plain.Whole = 0,
     inner_steps: plain.Count = 1,
@@ -110,6 +115,8 @@ def own_data(
         (plan.FixedSize(tasks * way), plan.FixedSize(shot + query)),
         plan.Episode(way=way, shot=shot, query=query, form="disjoint"),
     )
+  if backbone:
+    network = network or "features"
   if not start:
     start = "auto" if by_person and not (width or network) else "none"
   learner = options.LearnerOptions(
@@ -134,6 +141,13 @@ def own_data(
       optimizer=options.Optimizer(rate=0.03, final_rate=0.003),
       evaluation=options.Evaluation(shot=shot),
   )
+  if backbone:
+    # Cosine distances, with a learned scale of each feature.
+    run = run.replace({
+        "data.options.backbone": {"file": backbone},
+        "model.linear": False,
+        "model.cosine": True,
+    })
   if start == "none":
     return run
   return run.replace({

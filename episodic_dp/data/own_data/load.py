@@ -39,6 +39,7 @@ import numpy as np
 
 from episodic_dp import errors
 from episodic_dp import plan
+from episodic_dp.data import backbone as backbone_lib
 from episodic_dp.data import cache
 from episodic_dp.data import dataset
 from episodic_dp.data import originals
@@ -267,6 +268,16 @@ def _rows(survey: Survey, options: OwnData, root: pathlib.Path) -> np.ndarray:
     for one in classes:
       numbers += one.records
   content = fingerprint(listing.files)
+  network = None
+  if options.backbone is not None:
+    file = options.backbone.file
+    network = backbone_lib.opened(
+        options.backbone, backbone_lib.read(file), file
+    )
+    options = dataclasses.replace(
+        options, color=True, depth=8, size=network.backbone.size,
+        backbone=dataclasses.replace(network.backbone, file=""),
+    )
   about = f"5/{listing.source.resolve()}/{content}/{options}/"
   digest = hashlib.sha256(about.encode(errors="surrogateescape"))
   digest.update(np.asarray(numbers, "<i8").tobytes())
@@ -275,7 +286,7 @@ def _rows(survey: Survey, options: OwnData, root: pathlib.Path) -> np.ndarray:
   return cache.mapped_array(
       path,
       lambda rows: len(rows) == len(numbers),
-      lambda: _decode(listing, numbers, options, path),
+      lambda: _decode(listing, numbers, options, path, network),
   )
 
 
@@ -284,20 +295,31 @@ def _decode(
     numbers: list[int],
     options: OwnData,
     path: pathlib.Path,
+    network: backbone_lib.Network | None,
 ) -> None:
-  """Read all records in one form, in order, into a new file."""
+  """Read all records in one form, in order, into a new file.
+
+  Rows are features if there is a network of a backbone.
+  """
   read = listing.reader()
-  form = rows_lib.form_of(read(numbers[0]), options, listing.shape)
-  shape = len(numbers), *form.shape
+  first = read(numbers[0])
+  form = rows_lib.form_of(first, options, listing.shape)
+  shape, dtype = form.shape, form.dtype
+  if network is not None:
+    features = network.features(form.row(first))
+    shape, dtype = features.shape, features.dtype
   seen: set[bytes] = set()
   with (
-      cache.new_mapped_array(path, shape, form.dtype) as rows,
+      cache.new_mapped_array(path, (len(numbers), *shape), dtype) as rows,
       futures.ThreadPoolExecutor(_THREADS) as pool,
       phases.progress(len(numbers), listing.levels[-1]) as progress,
   ):
 
     def decode(place: int) -> bytes:
-      rows[place] = form.row(read(numbers[place]))
+      row = form.row(read(numbers[place]))
+      if network is not None:
+        row = network.features(row)
+      rows[place] = row
       return hashlib.blake2b(rows[place], digest_size=16).digest()
 
     places = range(len(numbers))

@@ -13,6 +13,7 @@ from PIL import Image
 
 from episodic_dp import _validate
 from episodic_dp import plain
+from episodic_dp.data import backbone as backbone_lib
 from episodic_dp.data import dataset
 from episodic_dp.data.own_data.readers import Example
 from episodic_dp.errors import DataError
@@ -58,6 +59,8 @@ class OwnData:
       one unit, such as a patient with images of several diagnoses. Its
       guarantee covers all of them, and it may be in one part only.
     seed: public seed of the division into parts, below 2^32.
+    backbone: public network whose features replace the images, which are of
+      its size and RGB; None for the images.
   """
 
   levels: tuple[str, ...] | None = None
@@ -68,6 +71,7 @@ class OwnData:
   by: str | None = None
   crossing: str | None = None
   seed: dataset.Seed = 0
+  backbone: backbone_lib.Backbone | None = None
 
   def __post_init__(self) -> None:
     if self.levels is not None and len(self.levels) < 2:
@@ -150,7 +154,7 @@ def form_of(
       dtype = np.dtype(np.uint8 if options.depth == 8 else np.float32)
   elif (options.size, options.color, options.depth) != (None, None, None):
     raise DataError(
-        "own_data options size, color and depth are for images, and"
+        "own_data options size, color, depth and backbone are for images, and"
         f" {example.name} holds numbers: leave them out"
     )
   return Form(

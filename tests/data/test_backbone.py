@@ -1,0 +1,314 @@
+"""Features of own images by a network in an ONNX file."""
+
+import os
+import pickle
+import sys
+
+import numpy as np
+import onnx
+from onnx import helper
+from onnx import numpy_helper
+import onnxruntime
+from PIL import Image
+import pytest
+
+from episodic_dp import accounting
+from episodic_dp import errors
+from episodic_dp import export
+from episodic_dp import training
+from episodic_dp.accounting import report
+from episodic_dp.config import presets
+from episodic_dp.data import backbone as backbone_lib
+from episodic_dp.export import folder
+from episodic_dp.export import onnx_graph
+from episodic_dp.export import writing
+from tests.data import own_images
+
+FLOAT = onnx.TensorProto.FLOAT
+KERNEL = np.random.default_rng(0).standard_normal((7, 3, 1, 1), np.float32)
+LEVELS = "levels=writer/glyph/drawing,way=2,steps=2,rate=0.3"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+  monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "cache"))
+
+
+def graph(nodes=None, shape=("n", 3, 8, 8), kernel=KERNEL):
+  """A file: a convolution of 1 x 1, ReLU and the mean over space."""
+  nodes = nodes or [
+      helper.make_node("Conv", ["x", "kernel"], ["y"]),
+      helper.make_node("Relu", ["y"], ["z"]),
+      helper.make_node("GlobalAveragePool", ["z"], ["found"]),
+  ]
+  return helper.make_model(
+      helper.make_graph(
+          nodes,
+          "backbone",
+          [helper.make_tensor_value_info("x", FLOAT, shape)],
+          [helper.make_tensor_value_info("found", FLOAT, None)],
+          [numpy_helper.from_array(kernel, "kernel")],
+      ),
+      ir_version=8,
+      opset_imports=[helper.make_opsetid("", 17)],
+  )
+
+
+def graph_with_channels_last():
+  """A file for one image [1, H, W, 3] of any size: the largest of channels."""
+  nodes = [
+      helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]),
+      helper.make_node("Conv", ["t", "kernel"], ["y"]),
+      helper.make_node("GlobalMaxPool", ["y"], ["found"]),
+  ]
+  return graph(nodes, (1, "h", "w", 3))
+
+
+def plain_features(images, mean, std):
+  """The features of `graph` in NumPy: uint8[n, H, W, 3] -> [n, 7]."""
+  values = (images / 255 - np.asarray(mean)) / np.asarray(std)
+  rows = np.maximum(values @ KERNEL[:, :, 0, 0].T, 0)
+  return rows.mean((1, 2))
+
+
+def opened(content, **options):
+  backbone = backbone_lib.Backbone(file="b.onnx", **options)
+  return backbone_lib.opened(backbone, content, "b.onnx")
+
+
+@pytest.mark.parametrize("order", ["rgb", "bgr"])
+def test_features_are_those_of_a_plain_loop(order):
+  images = np.random.default_rng(1).integers(0, 256, (3, 8, 8, 3), np.uint8)
+  mean, std = (0.1, 0.2, 0.3), (0.5, 0.6, 0.7)
+  network = opened(
+      graph().SerializeToString(), mean=mean, std=std, order=order
+  )
+  kernel = KERNEL if order == "rgb" else KERNEL[:, ::-1]
+  values = (images / 255 - np.asarray(mean)) / np.asarray(std)
+  wanted = np.maximum(values @ kernel[:, :, 0, 0].T, 0).mean((1, 2))
+  found = [network.features(image) for image in images]
+  np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_sizes_and_the_place_of_channels_come_from_the_input():
+  network = opened(graph_with_channels_last().SerializeToString())
+  assert (network.first, network.backbone.size) == (False, 224)
+  image = np.zeros((5, 5, 3), np.uint8)
+  assert network.features(image).shape == (7,)
+  content = graph().SerializeToString()
+  assert opened(content).backbone.size == 8
+  with pytest.raises(errors.DataError, match="not size=9"):
+    opened(content, size=9)
+
+
+def wrong_files():
+  """Name -> content, and what the message says."""
+  whole = graph().SerializeToString()
+  outside = graph()
+  array = outside.graph.initializer[0]
+  array.ClearField("raw_data")
+  array.data_location = onnx.TensorProto.EXTERNAL
+  array.external_data.add(key="location", value="/etc/passwd")
+  branch = helper.make_graph([], "branch", [], [])
+  chooses = helper.make_node(
+      "If", ["x"], ["found"], then_branch=branch, else_branch=branch
+  )
+  doubles = graph()
+  doubles.functions.append(helper.make_function(
+      "own", "twice", ["a"], ["b"], [helper.make_node("Relu", ["a"], ["b"])],
+      [helper.make_opsetid("", 17)],
+  ))
+  unknown = helper.make_node("Foreign", ["x"], ["found"], domain="some.where")
+  return {
+      "nothing": (b"", "b.onnx cannot be used"),
+      "text": (b"import os" * 99, "b.onnx cannot be used"),
+      "half": (whole[: len(whole) // 2], "b.onnx cannot be used"),
+      "other files": (outside.SerializeToString(), "in other files"),
+      "branches": (graph([chooses]).SerializeToString(), "runs another graph"),
+      "functions": (doubles.SerializeToString(), "inline_local_functions"),
+      "operators": (graph([unknown]).SerializeToString(), "Foreign"),
+      "grey": (graph(shape=("n", 1, 8, 8)).SerializeToString(), "3, H, W"),
+      "batches": (graph(shape=(4, 3, 8, 8)).SerializeToString(), "3, H, W"),
+  }
+
+
+@pytest.mark.parametrize("name", wrong_files())
+def test_a_wrong_file_ends_in_one_sentence(name):
+  content, match = wrong_files()[name]
+  with pytest.raises(errors.DataError, match=match) as caught:
+    opened(content)
+  assert len(str(caught.value)) < 600 and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("what, match", [
+    ("memory", "FAIL .*while running Expand"), ("time", "terminate flag"),
+    ("infinity", "192 values of float32"), ("text", "192 values of object"),
+])
+def test_a_hostile_graph_is_bounded(what, match, monkeypatch):
+  # Seven GiB, which a machine may have.
+  size = numpy_helper.from_array(np.array([10**7, 3, 8, 8]), "size")
+  nodes = {
+      "memory": [
+          helper.make_node("Expand", ["x", "size"], ["y"]),
+          helper.make_node("ReduceMax", ["y"], ["found"], axes=[0, 2, 3]),
+      ],
+      "time": [
+          helper.make_node("Softmax", [f"x{i or ''}"], [f"x{i + 1}"])
+          for i in range(300)
+      ] + [helper.make_node("Identity", ["x300"], ["found"])],
+      "infinity": [
+          helper.make_node("Exp", ["x"], ["y"]),
+          helper.make_node("Exp", ["y"], ["z"]),
+          helper.make_node("Exp", ["z"], ["found"]),
+      ],
+      "text": [
+          helper.make_node(
+              "Cast", ["x"], ["found"], to=onnx.TensorProto.STRING
+          ),
+      ],
+  }
+  model = graph(nodes[what], ("n", 3, "h", "w"))
+  model.graph.initializer.append(size)
+  if what == "text":
+    model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.STRING
+  network = opened(model.SerializeToString())
+  side = 8
+  if what == "time":
+    monkeypatch.setattr(backbone_lib, "_SECONDS", 0.01)
+    side = 500
+  with pytest.raises(errors.DataError, match=match):
+    network.features(np.full((side, side, 3), 255, np.uint8))
+
+
+def test_a_missing_package_or_file_is_named(monkeypatch, tmp_path):
+  with pytest.raises(FileNotFoundError, match="give an ONNX file"):
+    backbone_lib.read(tmp_path / "none.onnx")
+  os.mkfifo(tmp_path / "pipe.onnx")
+  with pytest.raises(errors.DataError, match="is no file"):
+    backbone_lib.read(tmp_path / "pipe.onnx")
+  monkeypatch.setitem(sys.modules, "onnxruntime", None)
+  with pytest.raises(errors.DataError, match=r"-e '.\[onnx\]'"):
+    opened(graph().SerializeToString())
+
+
+@pytest.fixture
+def people(tmp_path):
+  """A tree of 12 writers with 2 glyphs of 3 drawings, and a backbone."""
+  (tmp_path / "b.onnx").write_bytes(graph().SerializeToString())
+  return own_images.tree(
+      tmp_path / "writers",
+      {f"writer{w:02d}/glyph{g}": 3 for w in range(12) for g in range(2)},
+  )
+
+
+def described(people, **options):
+  run = presets.load(f"own_data:{LEVELS},backbone={people.parent / 'b.onnx'}")
+  changes = {f"data.options.backbone.{k}": v for k, v in options.items()}
+  return run.replace(changes).resolved(people)
+
+
+def pictures(people, count):
+  """The first files of the tree as images of the backbone's size."""
+  return [
+      Image.open(path).convert("RGB").resize((8, 8), Image.Resampling.BILINEAR)
+      for path in sorted(people.rglob("*.png"))[:count]
+  ]
+
+
+def test_people_and_a_file_become_features(people, tmp_path):
+  mean = (0.5, 0.4, 0.3)
+  run = described(people, mean=mean)
+  assert (run.model.name, run.model.cosine, run.model.linear) == (
+      "features", True, False
+  )
+  splits = run.data.load(data_dir=people)
+  assert splits.train.images.shape[1:] == (7,)
+  every = np.concatenate([
+      np.asarray(part.images)
+      for part in (splits.train, splits.validation, splits.test)
+  ])
+  images = pictures(people, 72)
+  wanted = plain_features(
+      np.stack([np.asarray(i) for i in images]), mean, (0.229, 0.224, 0.225)
+  )
+  np.testing.assert_allclose(
+      np.sort(every, 0), np.sort(wanted, 0), rtol=1e-4, atol=1e-5
+  )
+  (prepared,) = (tmp_path / "cache" / "own_data").glob("*.npy")
+  # The same file elsewhere is the same backbone.
+  os.rename(tmp_path / "b.onnx", tmp_path / "c.onnx")
+  (tmp_path / "b.onnx").symlink_to(tmp_path / "c.onnx")
+  described(people, mean=mean).data.load(data_dir=people)
+  assert [*(tmp_path / "cache" / "own_data").glob("*.npy")] == [prepared]
+
+
+@pytest.mark.slow
+def test_a_trained_model_takes_images(people, tmp_path):
+  run = described(people)
+  training.train(run.build(data_dir=people), tmp_path / "run")
+  done = writing.write(tmp_path / "run", tmp_path / "model")
+  stated = done.statement["guarantees"]["writer"]
+  assert report.EMBEDDED in stated["caveat"]
+  assert report.EMBEDDED in (tmp_path / "model" / folder.CARD).read_text()
+  assert str(tmp_path) not in (tmp_path / "model/model.json").read_text()
+  loaded = export.Predictor.load(tmp_path / "model")
+  images = pictures(people, 6)
+  backbone = loaded.description.backbone
+  pixels = np.stack([np.asarray(image) for image in images])
+  wanted = plain_features(pixels, backbone.mean, backbone.std)
+  adapted = loaded.adapt(images, list("aaabbb"))
+  found = adapted.predict(images).probabilities
+  onnx_graph.write(tmp_path / "adapted.onnx", adapted)
+  session = onnxruntime.InferenceSession(tmp_path / "adapted.onnx")
+  joined = session.run(["probabilities"], {"examples": pixels})[0]
+  np.testing.assert_allclose(joined, found, atol=1e-5)
+  again = pickle.loads(pickle.dumps(loaded)).adapt(images, list("aaabbb"))
+  np.testing.assert_allclose(again.predict(images).probabilities, found)
+  assert found.shape == (6, 2)
+  # Prototypes of equal length by the learned scales: nothing but arithmetic.
+  params = {k: np.asarray(v) for k, v in loaded.members[0][0].items()}
+  rows = wanted * np.exp(params["log_scale"])
+  rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+  means = np.stack([rows[:3].mean(0), rows[3:].mean(0)])
+  squares = np.square(rows[:, None] - means).sum(-1)
+  logits = -np.exp(params["log_temperature"]) * squares
+  shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+  np.testing.assert_allclose(found, shares, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_large_backbone_is_given_and_compared(people, tmp_path, monkeypatch):
+  run = described(people)
+  training.train(run.build(data_dir=people), tmp_path / "run")
+  monkeypatch.setattr(writing, "_HELD", 10)
+  writing.write(tmp_path / "run", tmp_path / "model")
+  assert not (tmp_path / "model" / folder.BACKBONE).exists()
+  with pytest.raises(errors.RunError, match="backbone=FILE"):
+    export.Predictor.load(tmp_path / "model")
+  loaded = export.Predictor.load(
+      tmp_path / "model", backbone=tmp_path / "b.onnx"
+  )
+  assert loaded.guarantees["writer"]["epsilon"] > 0
+  other = graph(kernel=2 * KERNEL).SerializeToString()
+  (tmp_path / "b.onnx").write_bytes(other)
+  for use in (
+      lambda: export.Predictor.load(
+          tmp_path / "model", backbone=tmp_path / "b.onnx"
+      ),
+      lambda: run.data.load(data_dir=people),
+      lambda: writing.write(tmp_path / "run", tmp_path / "more"),
+  ):
+    with pytest.raises(errors.DataError, match="SHA-256"):
+      use()
+
+
+def test_the_assumption_stands_with_every_epsilon(people):
+  run = described(people)
+  written = run.as_json()["data"]["options"]["backbone"]
+  assert written["digest"] == run.data.backbone
+  ledger = accounting.Ledger().add(run.release, 2, continued=False)
+  statement = accounting.run_statement(
+      ledger, delta=1e-5, backbone=run.data.backbone
+  )
+  for stated in accounting.verify(statement).stated["guarantees"].values():
+    assert report.EMBEDDED in stated["assumptions"]
