@@ -45,5 +45,6 @@ def test_single_steps_train_and_every_level_is_reported(capsys):
   assert int(scope["state"].step) == 2
   assert math.isfinite(float(scope["metrics"]["update_norm"]))
   printed = capsys.readouterr().out
+  assert re.fullmatch(r"[\d.]+ % ± [\d.]+", printed.splitlines()[-1])
   for level in ("participant", "glyph", "drawing"):
     assert f"{level}: epsilon" in printed
