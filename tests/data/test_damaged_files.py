@@ -38,6 +38,7 @@ from episodic_dp.training import checkpoint
 from episodic_dp.training import workdir
 from tests.cli import tiny_runs
 from tests.data import own_images
+from tests.data import test_backbone
 from tests.export.conftest import save_run
 
 MANY = 500
@@ -216,6 +217,28 @@ def exported(name: str) -> Case:
   return Case(make, lambda path: Predictor.load(path.parent), seal)
 
 
+def adapted(name: str) -> Case:
+  def make(root: pathlib.Path) -> pathlib.Path:
+    writing.write(run(root), root / "model")
+    model = Predictor.load(root / "model")
+    shape = (8, *model.description.preprocessing.shape)
+    images = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    model.adapt(images, [*"aabbccdd"], epsilon=5.0).save(root / "adapted")
+    return root / "adapted" / name
+
+  return exported(name)._replace(make=make)
+
+
+def backbone(root: pathlib.Path) -> pathlib.Path:
+  (root / "b.onnx").write_bytes(test_backbone.graph().SerializeToString())
+  return root / "b.onnx"
+
+
+def read_backbone(path: pathlib.Path) -> None:
+  found = test_backbone.opened(path.read_bytes())
+  found.features(np.zeros(found.shape, np.uint8))
+
+
 def small_statement(root: pathlib.Path) -> pathlib.Path:
   release = tiny_runs.maml_config().release
   ledger = accounting.Ledger().add(release, 3, continued=False)
@@ -277,6 +300,10 @@ CASES = {
     "model.safetensors": exported("weights.safetensors"),
     "digests.json": exported(folder_lib.DIGESTS),
     "privacy_statement.json": exported(folder_lib.STATEMENT),
+    **{name: adapted(name) for name in (
+        folder_lib.ADAPTATION, folder_lib.PROTOTYPES,
+    )},
+    "backbone": Case(backbone, read_backbone),
     "statement": Case(
         small_statement, lambda p: statement.verify_file(p).rows()
     ),
