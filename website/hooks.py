@@ -31,6 +31,10 @@ _LINK = re.compile(
 )
 
 
+# The name of a flag in running text, which does not break after its hyphens.
+_FLAG = re.compile(r"(?<=[\s>(='"])--[a-z]\w*")
+
+
 def pages(root: pathlib.Path) -> dict[str, str]:
   """Return path in the repository -> address, of all files of the site."""
   found = {}
@@ -72,3 +76,8 @@ def on_page_markdown(
     return match[0] if inside else match[1]
 
   return _LINK.sub(link, markdown)
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
+  """Keep the names of flags on one line; see docs/style.css."""
+  return _FLAG.sub(r'<span class="whole">\g<0></span>', html)

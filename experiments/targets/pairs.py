@@ -51,7 +51,7 @@ def table(outcomes: panels.Outcomes) -> panels.Table:
   levels = list(first["epsilon"])
   score_name = next(kind.name for kind in _KINDS if kind.name in first)
   header = ["run", "model", f"test {reporting.words(score_name)}", "tasks"]
-  header += [f"ε of one {level}" for level in levels]
+  header += [f"ε, {level}" for level in levels]
   rows = []
   for name, outcome in outcomes.items():
     spent = [panels.epsilon_of([outcome], level) for level in levels]
