@@ -32,7 +32,7 @@ _LINK = re.compile(
 
 
 # The name of a flag in running text, which does not break after its hyphens.
-_FLAG = re.compile(r"(?<=[\s>(=])--[a-z]\w*")
+_FLAG = re.compile(r'(?<=[\s>(="])--[a-z]\w*')
 
 
 def pages(root: pathlib.Path) -> dict[str, str]:
