@@ -555,13 +555,7 @@ def _features(
         "a backbone takes images, and the examples are features: give images,"
         " or leave backbone out"
     )
-  found = []
-  with phases.progress(len(images), "image") as progress:
-    for image in images:
-      row = rows_lib.resized(image, network.shape)
-      found.append(network.features(row))
-      progress.update()
-  return np.stack(found)
+  return np.stack([*rows_lib.features(images, network)])
 
 
 def _rows(images: Any) -> np.ndarray:

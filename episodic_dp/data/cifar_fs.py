@@ -25,10 +25,12 @@ import numpy as np
 
 from episodic_dp import errors
 from episodic_dp import foreign
+from episodic_dp.data import backbone as backbone_lib
 from episodic_dp.data import cache
 from episodic_dp.data import dataset
 from episodic_dp.data import originals
 from episodic_dp.data import pools
+from episodic_dp.data.own_data import rows as rows_lib
 
 EXAMPLES = 600  # Of each class.
 SIZE = 32
@@ -83,9 +85,12 @@ class CifarFS(pools.Pool):
       instead of class -> image. Its 20 superclasses hold 2 to 5 training
       classes. Validation and test stay class -> image, since their superclasses
       hold at most three. The published table declares the units of both trees.
+    backbone: public network whose features replace the images; None for the
+      images.
   """
 
   superclasses: bool = False
+  backbone: backbone_lib.Backbone | None = None
 
   def __post_init__(self) -> None:
     if self.superclasses and self.participants is not None:
@@ -118,11 +123,15 @@ def superclass_sizes(part: str) -> dict[str, int]:
 def load(options: CifarFS, where: originals.Where) -> dataset.Splits:
   """Return the three splits, each an array of uint8[rows, 32, 32, 3].
 
+  With a backbone they are float32[rows, features].
+
   Raises:
     FileNotFoundError: nothing is prepared and the files are not there.
-    DataError: a file has the wrong checksum.
+    DataError: a file has the wrong checksum, or the backbone cannot be used.
   """
   images, table = load_images(where), classes()
+  if options.backbone is not None:
+    images = _features(images, options.backbone, where)
   part_of = np.asarray([c.part for c in table])
   trees = {}
   if options.superclasses:
@@ -157,6 +166,35 @@ def load_images(where: originals.Where) -> np.ndarray:
       (len(classes()), EXAMPLES, SIZE, SIZE, 3),
       sha256=ARRAY_SHA256,
   )
+
+
+def _features(
+    images: np.ndarray,
+    backbone: backbone_lib.Backbone,
+    where: originals.Where,
+) -> np.ndarray:
+  """Return the features of all images, float32[100, 600, d], computed once."""
+  network = backbone_lib.opened(
+      backbone, backbone_lib.read(backbone.file), backbone.file
+  )
+  about = f"1/{dataclasses.replace(network.backbone, file='')}"
+  digest = hashlib.sha256(about.encode()).hexdigest()[:32]
+  path = where.cache / ORIGINALS.name / f"features-{digest}.npy"
+  classes, examples, *shape = images.shape
+
+  def write() -> None:
+    found = rows_lib.features(images.reshape(-1, *shape), network)
+    first = next(found)
+    size = classes * examples
+    with cache.new_mapped_array(path, (size, *first.shape), "f4") as rows:
+      rows[0] = first
+      for number, row in enumerate(found, 1):
+        rows[number] = row
+
+  rows = cache.mapped_array(
+      path, lambda rows: len(rows) == classes * examples, write
+  )
+  return rows.reshape(classes, examples, -1)
 
 
 def _read_files(source: str, paths: Paths) -> list[bytes]:

@@ -162,7 +162,8 @@ def make_splits(
 
   Args:
     name: name of the data set.
-    images: part -> uint8[classes, images of each, height, width, channels].
+    images: part -> uint8[classes, images of each, height, width, channels], or
+      float32[classes, images of each, features].
     options: options of the data set.
     levels: names of a class and of an image.
     description: description of the classes.

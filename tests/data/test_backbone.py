@@ -19,10 +19,14 @@ from episodic_dp import training
 from episodic_dp.accounting import report
 from episodic_dp.config import presets
 from episodic_dp.data import backbone as backbone_lib
+from episodic_dp.data import cifar_fs
+from episodic_dp.data import originals
+from episodic_dp.data.own_data import rows as rows_lib
 from episodic_dp.export import folder
 from episodic_dp.export import onnx_graph
 from episodic_dp.export import writing
 from tests.data import own_images
+from tests.data import small_sets
 
 FLOAT = onnx.TensorProto.FLOAT
 KERNEL = np.random.default_rng(0).standard_normal((7, 3, 1, 1), np.float32)
@@ -240,6 +244,31 @@ def test_people_and_a_file_become_features(people, tmp_path):
   (tmp_path / "b.onnx").symlink_to(tmp_path / "c.onnx")
   described(people, mean=mean).data.load(data_dir=people)
   assert [*(tmp_path / "cache" / "own_data").glob("*.npy")] == [prepared]
+
+
+def test_participants_of_cifar_fs_own_features(tmp_path, monkeypatch):
+  small, root = small_sets.SETS["sheets"], tmp_path / "sheets"
+  root.mkdir()
+  small.write(root)
+  small.shrink(monkeypatch, root)
+  (tmp_path / "b.onnx").write_bytes(graph().SerializeToString())
+  run = presets.load(
+      f"cifar_fs:participants=9,way=2,query=1,backbone={tmp_path / 'b.onnx'}"
+  ).resolved(root)
+  assert run.data.backbone and run.model.cosine and not run.model.linear
+  train = run.data.load(data_dir=root).train
+  assert train.hierarchy.sizes == (9, 2, 2)
+  images = cifar_fs.load_images(originals.Where(data_dir=root))[0]
+  scaled = [rows_lib.resized(image, (8, 8, 3)) for image in images]
+  wanted = plain_features(
+      np.stack(scaled), run.data.options["backbone"]["mean"],
+      run.data.options["backbone"]["std"],
+  )
+  np.testing.assert_allclose(train.images[: len(images)], wanted, rtol=1e-4)
+  # Computed once.
+  monkeypatch.setattr(backbone_lib.Network, "features", None)
+  again = run.data.load(data_dir=root).train
+  np.testing.assert_array_equal(again.images, train.images)
 
 
 @pytest.mark.slow

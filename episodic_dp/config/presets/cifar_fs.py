@@ -20,7 +20,8 @@ inner_steps=1,query=1,steps=3
 Arguments after the colon: private (1), way (5), shot (1), query (15: query
 images per class of a training task), width (48), participants (400000),
 inner_steps (5), steps (250), rate (0.004: share of the participants that a step
-samples).
+samples), backbone (an ONNX file whose features replace the images, with cosine
+distances and a learned scale of each feature).
 """
 
 from episodic_dp import options
@@ -40,9 +41,10 @@ def cifar_fs(
     inner_steps: plain.Count = 5,
     steps: plain.Count = 250,
     rate: plain.Rate = 0.004,
+    backbone: str = "",
 ) -> Run:
   """Return the run; the module describes it and its arguments."""
-  return defaults.participants(
+  run = defaults.participants(
       private=private, way=way, shot=shot, query=query, width=width,
       participants=participants, inner_steps=inner_steps, steps=steps,
       rate=rate,
@@ -50,3 +52,4 @@ def cifar_fs(
       optimizer=options.Optimizer(final_rate=0.01),
       evaluation=options.Evaluation(shot=shot, query=15, every=10),
   )
+  return defaults.on_features(run, backbone)

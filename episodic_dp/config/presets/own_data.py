@@ -141,13 +141,7 @@ def own_data(
       optimizer=options.Optimizer(rate=0.03, final_rate=0.003),
       evaluation=options.Evaluation(shot=shot),
   )
-  if backbone:
-    # Cosine distances, with a learned scale of each feature.
-    run = run.replace({
-        "data.options.backbone": {"file": backbone},
-        "model.linear": False,
-        "model.cosine": True,
-    })
+  run = defaults.on_features(run, backbone, network)
   if start == "none":
     return run
   return run.replace({

@@ -5,6 +5,7 @@ between images and features and gives the shape of features; an example that
 differs is refused, not changed, so that no row depends on another example.
 """
 
+from collections.abc import Iterator
 import dataclasses
 from typing import Literal
 
@@ -17,6 +18,7 @@ from episodic_dp.data import backbone as backbone_lib
 from episodic_dp.data import dataset
 from episodic_dp.data.own_data.readers import Example
 from episodic_dp.errors import DataError
+from episodic_dp.output import phases
 
 _SIDE = 28
 FLAG = "--config.data.options."
@@ -195,3 +197,18 @@ def resized(
   ]
   scaled = [plane.resize((width, height), resample) for plane in planes]
   return np.stack([np.asarray(plane) for plane in scaled], axis=2)
+
+
+def features(
+    images: np.ndarray, network: backbone_lib.Network
+) -> Iterator[np.ndarray]:
+  """Yield the features of each image, float32[d], with a progress bar.
+
+  Args:
+    images: uint8[n, H, W, 1 or 3].
+    network: a backbone; images are scaled to its size.
+  """
+  with phases.progress(len(images), "image") as progress:
+    for image in images:
+      yield network.features(resized(image, network.shape))
+      progress.update()
