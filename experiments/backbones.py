@@ -29,7 +29,7 @@ from episodic_dp.data import backbone
 from episodic_dp.errors import DataError
 from episodic_dp.output import files
 
-MEAN, STD = 127 / 255, 128 / 255
+MEAN, STD = 0.498, 0.502  # 127 / 255 and 128 / 255.
 _STRIDES = (1, 2, 2, 2, 1, 2, 1)  # Of the first block of each stage.
 _VARIANCE = 1e-3  # Added to the variances of the batch normalisation.
 _PACKAGE = flags.DEFINE_string(
@@ -58,6 +58,8 @@ class _Pickle(pickle.Unpickler):
         "torch.FloatStorage": np.dtype("<f4"),
         "torch.LongStorage": np.dtype("<i8"),
     }
+    if f"{module}.{name}" not in known:
+      raise DataError(f"the weights hold {module}.{name}: give plain tensors")
     return known[f"{module}.{name}"]
 
   def persistent_load(self, pid: Any) -> Any:
@@ -179,10 +181,7 @@ def main(_: Sequence[str]) -> None:
   path = files.path_of(_OUT.value)
   path.write_bytes(found)
   backbone.opened(backbone.Backbone(file=str(path)), found, str(path))
-  print(
-      f"{path}: for the option mean=({MEAN:.4f},)*3 and std=({STD:.4f},)*3 of"
-      " data.backbone"
-  )
+  print(f"{path} takes mean={(MEAN,) * 3} and std={(STD,) * 3}")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
 
 Targets: table3 (DP-MAML's Table 3, every cell), frontier (what each of its
 settings brings), learners (every learner, private and not, at one budget),
-mnist_writers (the price of privacy for 539 people, at several budgets).
+mnist_writers (the price of privacy for 539 people, at several budgets),
+backbones (CIFAR-FS by the features of a public network).
 Training figures of [M], DP-MAML: figure4 (gradient norms), figure6a, figure6b,
 figure6c and figure10 (accuracy over clipping, noise and tasks a step), figure7,
 figure9 and figure11 (epochs, losses and budgets of three trainings),

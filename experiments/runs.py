@@ -360,6 +360,9 @@ def provenance(folder: pathlib.Path, score: str) -> dict[str, Any]:
     config["hierarchy"]["sizes"] = _digest(sizes.encode())
   if config.get("model", {}).get("start"):
     config["model"]["start"] = pathlib.Path(config["model"]["start"]).name
+  backbone = config.get("data", {}).get("options", {}).get("backbone")
+  if backbone:
+    backbone["file"] = pathlib.Path(backbone["file"]).name
   found = {
       "config": config,
       "validation": {

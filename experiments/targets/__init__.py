@@ -25,6 +25,7 @@ _MODULES = {
     "pairs": ("glyphs", "sinusoid", "stages"),
     "federated": ("pvi_adult",),
     "adaptation": ("adaptation",),
+    "backbones": ("backbones",),
     "computed": ("figure12", "amplification", "table4"),
     "audited_plans": ("audited_plans",),
 }
