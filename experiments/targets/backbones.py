@@ -166,8 +166,8 @@ The rows of Conv4 come from [table 3](table3.md), of another version, which
 measured the queries of a task together; one image a call is lower.
 
 The ε assumes that the backbone is public and saw none of the participants'
-images ([what that takes](../../docs/networks.md#embeddings-of-a-pretrained-network)).
-The features were chosen before any private image was read.""",
+images ([what that takes](../../docs/networks.md)). The network and the number
+of pixels were chosen before any private image was read.""",
         notes=f"""\
 First
 
