@@ -8,8 +8,8 @@ EfficientNet-lite (Google, 2019, Apache 2.0; https://github.com/tensorflow/tpu,
 models/official/efficientnet/lite) was trained on ImageNet. This package, and
 those of lite1 and lite2, hold the weights in a file of PyTorch, which is not
 needed: the file is a sequence of pickles and arrays, of which only names,
-shapes and numbers are read. The graph
-takes images of any size and ends at the 1280 features before the classes.
+shapes and numbers are read. The graph takes images of any size and ends at the
+1280 features before the classes.
 
 The preprocessing is that of the training: (value - 127) / 128.
 """
