@@ -153,6 +153,23 @@ def _draw(outcomes: panels.Outcomes, figure: Any) -> None:
   )
 
 
+def _finding(outcomes: panels.Outcomes) -> str:
+  """State what the last private backbone has."""
+  private = [
+      same for same in panels.group(outcomes, "key")
+      if same[0]["labels"]["epsilon"] is not None
+  ]
+  if not private:
+    return ""
+  same, found = private[-1], []
+  for shot in _accuracies(same[0]):
+    found.append(f"{_shown(same, shot)} with {shot} image(s) of a class")
+  return (
+      f"With {same[0]['labels']['network']} and ε ≤ {EPSILON} of each"
+      f" participant: {' and '.join(found)}."
+  )
+
+
 TARGETS = {
     "backbones": panels.Target(
         title="CIFAR-FS with a public backbone",
@@ -189,6 +206,6 @@ pixels one key with ε ≤ 0.5 had 72.1 and 86.7 % of the test tasks, and 70.4 a
 ImageNet has pictures of many of these classes, so the test classes are new to
 the participants and not to the backbone. mini-ImageNet has no row: it is a part
 of ImageNet.""",
-        runs=runs, table=_table, draw=_draw,
+        runs=runs, table=_table, draw=_draw, finding=_finding,
     )
 }
