@@ -224,10 +224,10 @@ class Run:
     """
     data_lib.check_data_dir(self.data.name, data_dir)
     run = self
-    if self.hierarchy is None and self.data.name == "own_data":
-      run = _listed(self, data_dir)
-    if run.data.shape is None:  # Not built before.
+    if self.data.shape is None:  # Not built before.
       run = _recorded(run)
+    if self.hierarchy is None and self.data.name == "own_data":
+      run = _listed(run, data_dir)
     hierarchy = run.release.hierarchy
     units = hierarchy.num_units(hierarchy.level_index(run.level))
     if run.delta is not None:
