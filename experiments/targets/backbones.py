@@ -179,8 +179,8 @@ A public network that was trained on ImageNet makes 1280 features of each image,
 scaled to {_SIZE} pixels. The data are those of DP-MAML's Table 3:
 {_PARTICIPANTS:,} synthetic participants who each own a task of training
 classes. A prototypical network by cosine distances learns one positive scale
-for each feature and a temperature. It takes {_STEPS} steps of {_TASKS} tasks, where all
-seven images of a class take turns as the support. The first column of numbers
+for each feature and a temperature. It takes {_STEPS} steps of {_TASKS} tasks,
+where all seven images of a class take turns as the support. The first column of numbers
 is the network before any step. The test tasks, 600, are 5-way and have classes
 that nobody trained on.
 

@@ -20,7 +20,7 @@ inner_steps=1,query=1,steps=3
 Arguments after the colon: private (1), way (5), shot (1), query (15: query
 images per class of a training task), width (48), participants (400000),
 inner_steps (5), steps (250), rate (0.004: share of the participants that a step
-samples), backbone (an ONNX file whose features replace the images, with cosine
+samples), backbone (the ONNX file whose features replace the images, with cosine
 distances and a learned scale of each feature).
 """
 
