@@ -180,9 +180,9 @@ scaled to {_SIZE} pixels. The data are those of DP-MAML's Table 3:
 {_PARTICIPANTS:,} synthetic participants who each own a task of training
 classes. A prototypical network by cosine distances learns one positive scale
 for each feature and a temperature. It takes {_STEPS} steps of {_TASKS} tasks,
-where all seven images of a class take turns as the support. The first column of numbers
-is the network before any step. The test tasks, 600, are 5-way and have classes
-that nobody trained on.
+where all seven images of a class take turns as the support. The first column of
+numbers is the network before any step. The test tasks, 600, are 5-way and have
+classes that nobody trained on.
 
 The rows of Conv4 come from [table 3](table3.md), of another version, which
 measured the queries of a task together; one image a call is lower.
