@@ -143,7 +143,7 @@ def _draw(outcomes: panels.Outcomes, figure: Any) -> None:
 
   def name(outcome: panels.Outcome) -> str:
     labels = outcome["labels"]
-    return f"{labels['network']}, {labels['shot']} image(s) of a class"
+    return f"{labels['network']}, {labels['shot']} of a class"
 
   def series(outcome: panels.Outcome) -> str:
     epsilon = outcome["labels"]["epsilon"]
@@ -164,7 +164,8 @@ def _finding(outcomes: panels.Outcomes) -> str:
     return ""
   same, found = private[-1], []
   for shot in _accuracies(same[0]):
-    found.append(f"{_shown(same, shot)} with {shot} image(s) of a class")
+    images = "one image" if shot == 1 else f"{shot} images"
+    found.append(f"{_shown(same, shot)} with {images} of a class")
   return (
       f"With {same[0]['labels']['network']} and ε ≤ {EPSILON} of each"
       f" participant: {' and '.join(found)}."
