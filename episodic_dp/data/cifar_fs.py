@@ -30,7 +30,6 @@ from episodic_dp.data import cache
 from episodic_dp.data import dataset
 from episodic_dp.data import originals
 from episodic_dp.data import pools
-from episodic_dp.data.own_data import rows as rows_lib
 
 EXAMPLES = 600  # Of each class.
 SIZE = 32
@@ -174,6 +173,9 @@ def _features(
     where: originals.Where,
 ) -> np.ndarray:
   """Return the features of all images, float32[100, 600, d], computed once."""
+  # Lazy import: other runs are accounted for without Pillow.
+  from episodic_dp.data.own_data import rows as rows_lib
+
   network = backbone_lib.opened(
       backbone, backbone_lib.read(backbone.file), backbone.file
   )

@@ -24,7 +24,9 @@ def _spending(first, steps, *ranges, noise=1.0, unit=None):
   spec = types.SimpleNamespace(
       release=release, steps=steps, delta=DELTA, private_seed=None,
       privacy_unit=unit,
-      learner=types.SimpleNamespace(model=types.SimpleNamespace(start=None)),
+      learner=types.SimpleNamespace(
+          model=types.SimpleNamespace(start=None, backbone=None)
+      ),
   )
   return release, meta_training.Spending(spec, ranges, ranges[-1].stop)
 
