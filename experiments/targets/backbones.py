@@ -11,7 +11,10 @@ from experiments.targets import panels
 
 EPSILON, KEYS = 0.5, 3
 # A backbone -> its file; all see images of so many pixels a side.
-_FILES = {"EfficientNet-lite0": "runs/lite0.onnx"}
+_FILES = {
+    "EfficientNet-lite0": "runs/lite0.onnx",
+    "EfficientNet-lite2": "runs/lite2.onnx",
+}
 _SIZE = 160
 _PARTICIPANTS, _TASKS, _STEPS = 400_000, 800, 60
 _TABLE3 = pathlib.Path(__file__).parents[1] / "results" / "table3.json"
