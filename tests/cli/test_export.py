@@ -135,6 +135,7 @@ def test_another_program_classifies_with_one_file(
 
 
 _MEMORY = """
+import pathlib
 import sys
 from episodic_dp import __main__
 sys.argv = ["episodic-dp", *sys.argv[1:]]
