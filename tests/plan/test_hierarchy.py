@@ -307,7 +307,7 @@ E_ACUTE = ("Jos\u00e9", "Jose\u0301")
         (["a", b"a"], "row 1 of 'a' is b'a', bytes, and row 0"),
         ([5, None], "row 1 of 'a' is None, which is no label"),
         (["x", "y", float("nan")], "row 2 of 'a' is nan, which is no label"),
-        ([3, np.datetime64("NaT")], "row 1 .* is no label"),
+        ([3, np.datetime64("NaT", "D")], "row 1 .* is no label"),
         (["x", ""], "row 1 of 'a' is '', which is no label"),
         (["x", " \t"], "row 1 .* is no label"),
         ([("x", 1), ("x", 2), 3], "row 0 .* is no label"),

@@ -361,6 +361,8 @@ _CHANGES = {
 def test_a_setting_counts_unless_it_is_known_to_change_no_number(
     bits, name, value, monkeypatch
 ):
+  if name.startswith("jax_") and name not in jax.config.values:
+    pytest.skip("this version of JAX does not have the setting")
   monkeypatch.delenv("XLA_FLAGS", raising=False)
   before = _found()
   assert before == _found()
