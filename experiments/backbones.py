@@ -28,7 +28,10 @@ from episodic_dp.data import backbone
 from episodic_dp.errors import DataError
 from episodic_dp.output import files
 
-MEAN, STD = 0.498, 0.502  # 127 / 255 and 128 / 255.
+LITE0, LITE2 = "runs/lite0.onnx", "runs/lite2.onnx"
+"""Where the targets look for the two files."""
+SIZE = 160  # Pixels of a side of the images of CIFAR-FS, for them.
+MEAN, STD = (0.498,) * 3, (0.502,) * 3  # 127 / 255 and 128 / 255.
 _STRIDES = (1, 2, 2, 2, 1, 2, 1)  # Of the first block of each stage.
 _VARIANCE = 1e-3  # Added to the variances of the batch normalisation.
 
@@ -176,7 +179,7 @@ def main(package: str, out: str) -> None:
   path = files.path_of(out)
   path.write_bytes(found)
   backbone.opened(backbone.Backbone(file=str(path)), found, str(path))
-  print(f"{path} takes mean={(MEAN,) * 3} and std={(STD,) * 3}")
+  print(f"{path} takes mean={MEAN} and std={STD}")
 
 
 if __name__ == "__main__":

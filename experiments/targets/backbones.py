@@ -12,10 +12,9 @@ from experiments.targets import panels
 EPSILON, KEYS = 0.5, 3
 # A backbone -> its file; all see images of so many pixels a side.
 _FILES = {
-    "EfficientNet-lite0": "runs/lite0.onnx",
-    "EfficientNet-lite2": "runs/lite2.onnx",
+    "EfficientNet-lite0": backbones.LITE0,
+    "EfficientNet-lite2": backbones.LITE2,
 }
-_SIZE = 160
 _PARTICIPANTS, _TASKS, _STEPS = 400_000, 800, 60
 _TABLE3 = pathlib.Path(__file__).parents[1] / "results" / "table3.json"
 # A start of table 3 -> its name here.
@@ -53,9 +52,9 @@ def _run(network: str, epsilon: float | None, key: int) -> runs_lib.Run:
       "learner.rotate_support": True,
       "optimizer.rate": 0.02,
       "optimizer.average": 0.9,
-      "data.options.backbone.size": _SIZE,
-      "data.options.backbone.mean": (backbones.MEAN,) * 3,
-      "data.options.backbone.std": (backbones.STD,) * 3,
+      "data.options.backbone.size": backbones.SIZE,
+      "data.options.backbone.mean": backbones.MEAN,
+      "data.options.backbone.std": backbones.STD,
       "evaluation.validation_tasks": 300,
       **budgets.every(_STEPS),
   }
@@ -180,7 +179,7 @@ TARGETS = {
         title="CIFAR-FS with a public backbone",
         about=f"""\
 A public network that was trained on ImageNet makes 1280 features of each image,
-scaled to {_SIZE} pixels. The data are those of DP-MAML's Table 3:
+scaled to {backbones.SIZE} pixels. The data are those of DP-MAML's Table 3:
 {_PARTICIPANTS:,} synthetic participants who each own a task of training
 classes. A prototypical network by cosine distances learns one positive scale
 for each feature and a temperature. It takes {_STEPS} steps of {_TASKS} tasks,

@@ -40,8 +40,8 @@ def test_features_of_a_package_tell_classes_apart():
     pytest.skip("EPISODIC_DP_DATA names no folder with cifar_fs")
   network = backbone_lib.opened(
       backbone_lib.Backbone(
-          file=PACKAGE, size=112, mean=(backbones.MEAN,) * 3,
-          std=(backbones.STD,) * 3,
+          file=PACKAGE, size=112, mean=backbones.MEAN,
+          std=backbones.STD,
       ),
       backbones.content(PACKAGE), PACKAGE,
   )

@@ -16,6 +16,7 @@ import scipy.optimize
 import scipy.stats
 
 from episodic_dp import accounting
+from episodic_dp import auditing
 from episodic_dp import errors
 from episodic_dp import export
 from episodic_dp import plan
@@ -149,6 +150,34 @@ def test_the_noise_has_the_stated_deviation(neighbours):
   # The same test finds noise of nine tenths, and noise that repeats.
   assert scipy.stats.kstest(0.9 * measured, "norm").pvalue < 1e-6
   assert abs(np.corrcoef(noise)[0, 1]) < 0.05
+
+
+@pytest.mark.parametrize("neighbours", RELATIONS)
+def test_an_attack_measures_nearly_the_claim(neighbours, monkeypatch):
+  """Each coordinate has its own noise, as in a run of its own."""
+  known, runs = 1e6, 200_000
+  before = -1.0 if neighbours == "replace-one" else 0.0
+
+  def scores(moved):
+    total = np.full((2, 1, runs + 1), moved)
+    total[:, 0, 0] = known
+    found = release(total, delta=0.02, neighbours=neighbours)
+    (kept,) = found.prototypes[:1, 0].astype(float)
+    return kept[1:] / kept[0] * known, found.guarantee.epsilon
+
+  def measured():
+    (present, claim), (absent, _) = scores(1.0), scores(before)
+    bound = auditing.measure_epsilon(
+        present, absent, delta=0.02, confidence=1 - 1e-6
+    )
+    return bound.epsilon / claim
+
+  assert 0.75 <= measured() <= 1
+  noised = prototypes._noised
+  monkeypatch.setattr(
+      prototypes, "_noised", lambda t, stddev, key: noised(t, 0.8 * stddev, key)
+  )
+  assert measured() > 1
 
 
 def test_the_key_is_new_every_time_unless_a_seed_says_so():
