@@ -202,7 +202,7 @@ def _of_classes(
   """
   rng = np.random.default_rng([people, seed])
   chosen = rng.choice(len(features), _WAY, replace=False)
-  some = rng.permuted(features[chosen], axis=1)
+  some = features[chosen][:, rng.permutation(features.shape[1])]
   own, others = some[:, :people], some[:, _PEOPLE:]
 
   def flat(held: np.ndarray) -> _Examples:
@@ -309,7 +309,7 @@ TARGETS = {
 The public start `glyphs`, which saw no handwriting, is adapted to the ten
 digits of some training writers of MNIST and tested on other people, one image a
 call. In the rows of CIFAR-FS the features of a public network,
-EfficientNet-lite0 at {backbones.SIZE} pixels, are adapted to five test classes,
+EfficientNet-lite0 at {backbones.SIZE} pixels, are adapted to five test classes
 of which each of some synthetic people has one image, and tested on other
 images. With ε the prototypes are made under noise, once; all images of a person
 are protected together, at δ = 1e-5 (add or remove one). The last column
