@@ -33,6 +33,7 @@ from episodic_dp.accounting.profiles import counts as counts_lib
 from episodic_dp.accounting.profiles import random_count
 from episodic_dp.accounting.profiles.amplification import UnitProfile
 from episodic_dp.plan import sampler_error
+from episodic_dp.plan import stages
 
 
 class Paths(NamedTuple):
@@ -239,11 +240,12 @@ def _made(
     unit: np.ndarray,
 ) -> Paths:
   """Build paths from their family sizes; every last unit contributes."""
-  parts = list(zip(plan.stages, sizes.T, strict=False))
-  rates = np.stack([stage.rate(size) for stage, size in parts], axis=1)
-  exchanged = np.stack([stage.exchanges(size) for stage, size in parts], axis=1)
+  exchanged = np.stack([
+      stage.exchanges(size)
+      for stage, size in zip(plan.stages, sizes.T, strict=False)
+  ], axis=1)
+  rates, filled = stages.path_rates(plan, sizes), np.ones(unit.size)
   own, others, drawn = counts
-  filled = np.ones(unit.size)
   return Paths(rates, exchanged, own, others, drawn, unit, filled)
 
 

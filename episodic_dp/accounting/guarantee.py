@@ -218,8 +218,12 @@ def compose_guarantee(
   ways = composition.ways(entries, level, replaced=replaced, group=group)
   inclusion = max(sensitivity.inclusion_rate(r, level) for r in releases)
   values, name = composition.cost(chosen, at, ways)
-  changed = f"up to {group} units of level '{level}' together"
-  direction = "both" if replaced else max(values, key=lambda d: values[d])
+  relation, direction = "replace", "both"
+  if not replaced:
+    relation, direction = "add or remove", max(values, key=values.__getitem__)
+  changed = f"one {level}"
+  if group > 1:
+    changed = f"up to {group} units of level '{level}' together"
   largest = max(values.values())
   caveats = [c for r in releases for c in report.caveats(r, level)]
   covered = all(r.mechanism.guaranteed for r in releases)
@@ -234,29 +238,24 @@ def compose_guarantee(
         f"The drawn sample is within {ways.error.variation:.1g} of the plan's,"
         " in total variation, which takes all of delta at any epsilon."
     )
-  found_delta = largest if delta is None else float(delta)
+  found_delta, epsilons = at.value, values
+  if isinstance(at, base.Epsilon):
+    found_delta, epsilons = largest, dict.fromkeys(values, at.value)
   if covered:
     caveats += [
         report.large_delta(r.hierarchy, level, found_delta) for r in releases
     ]
-  assumed = [
-      sentence
-      for r in releases
-      for sentence in report.assumptions(r, level, replaced=replaced)
-  ]
+  assumed: list[str] = []
+  for r in releases:
+    assumed += report.assumptions(r, level, replaced=replaced)
   return Guarantee(
-      epsilon=largest if epsilon is None else float(epsilon),
+      epsilon=max(epsilons.values()),
       delta=found_delta,
       level=level,
-      neighbours=(
-          f"{'replace' if replaced else 'add or remove'}"
-          f" {changed if group > 1 else f'one {level}'}"
-      ),
+      neighbours=f"{relation} {changed}",
       direction=direction,
       accountant=name,
-      epsilons=(
-          values if epsilon is None else dict.fromkeys(values, float(epsilon))
-      ),
+      epsilons=epsilons,
       steps=sum(e.steps for e in entries),
       inclusion_rate=inclusion,
       caveat=" ".join(dict.fromkeys(filter(None, caveats))),
@@ -321,7 +320,7 @@ def epsilon(
   first, own = given[0], given[:2][-1]
   kind = amplification.Amplification((float(q),), float(p), (first,), own)
   if replaced:
-    farthest = given[2] if len(given) > 2 else 2 * own
+    (farthest,) = given[2:] or (2 * own,)
     kind = amplification.Amplification(
         (float(q), float(p)), 1.0, (first, own), max(farthest, own)
     )
@@ -329,7 +328,7 @@ def epsilon(
   if not all(map(math.isfinite, given)):
     return math.inf if base.sampled(run) > delta else 0.0
   chosen = get_accountant(accountant)
-  return max(
-      chosen.answer(run, d, at)
-      for d in ([direction] if direction else amplification.DIRECTIONS)
-  )
+  directions: tuple[amplification.Direction, ...] = amplification.DIRECTIONS
+  if direction is not None:
+    directions = (direction,)
+  return max(chosen.answer(run, d, at) for d in directions)

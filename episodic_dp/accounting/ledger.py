@@ -105,24 +105,20 @@ class Ledger:
           " entry: write add(release, steps, continued=True) if they do, and"
           " continued=False if they start a new one"
       )
-    at = None
-    if not in_passes:
-      same = (i for i, e in enumerate(self.entries) if e.same_description(new))
-      at = next(same, None)
-    elif continued and self.entries:
-      at = len(self.entries) - 1
-      if not self.entries[at].same_description(new):
+    same = [old for old in self.entries if old.same_description(new)]
+    if in_passes:
+      same = [*self.entries[-1:]] if continued else []
+      if same and not same[0].same_description(new):
         raise plan_lib.PlanError(
             "continued=True adds steps to the passes of the last entry, which"
             " has another plan: use continued=False to start a new pass"
         )
-    if at is None:
-      return dataclasses.replace(self, entries=(*self.entries, new))
-    old = self.entries[at]
-    total = Entry(old.release, old.steps + steps)
-    return dataclasses.replace(
-        self, entries=(*self.entries[:at], total, *self.entries[at + 1 :])
-    )
+    if not same:
+      return Ledger((*self.entries, new))
+    old = same[0]
+    entries = [*self.entries]
+    entries[entries.index(old)] = Entry(old.release, old.steps + steps)
+    return Ledger(tuple(entries))
 
   def guarantee(self, level: str, **options: Any) -> report.Guarantee:
     """Compute the guarantee of one level for all entries together.
@@ -136,7 +132,7 @@ class Ledger:
       UnsoundPlanError: no guarantee is proved for an entry.
       PlanError: a value is out of range, or the ledger is empty.
     """
-    self._not_empty()
+    self.check_steps()
     return compose_guarantee(self.entries, level=level, **options)
 
   def guarantees(self, **options: Any) -> dict[str, report.Guarantee]:
@@ -147,7 +143,7 @@ class Ledger:
         level's.
       PlanError: as for `guarantee`.
     """
-    self._not_empty()
+    self.check_steps()
     return compose_guarantees(self.entries, **options)
 
   def epsilon(
@@ -167,12 +163,11 @@ class Ledger:
     The two are equal except within a pass of `RandomAllocation`, which counts
     as if it had reached the end of its current sixteenth, or less.
     """
-    rounded = tuple(
-        dataclasses.replace(e, steps=_rounded_up(e)) for e in self.entries
-    )
-    return dataclasses.replace(self, entries=rounded).epsilon(level, delta)
+    rounded = (Entry(e.release, _rounded_up(e)) for e in self.entries)
+    return Ledger(tuple(rounded)).epsilon(level, delta)
 
-  def _not_empty(self) -> None:
+  def check_steps(self) -> None:
+    """Raise PlanError for a ledger without steps."""
     if not self.entries:
       raise plan_lib.PlanError("the ledger has no steps: add some first")
 

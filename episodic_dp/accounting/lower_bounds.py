@@ -37,6 +37,7 @@ from episodic_dp.accounting.composition import Entry
 from episodic_dp.accounting.guarantee import question
 from episodic_dp.accounting.profiles import counts
 from episodic_dp.plan import sampler_error
+from episodic_dp.plan import stages
 
 # Cells of one step, and points of the window of a sum: to choose a data set,
 # and for its bound.
@@ -120,9 +121,8 @@ def lower_bound(
 
   ranked = []
   for pair in _pairs(release, k, replaced):
-    turned = _Pair(pair.means, pair.smaller, pair.larger)
-    ranked.append((bound(pair, False, _COARSE), pair, False))
-    ranked.append((bound(turned, True, _COARSE), turned, True))
+    for turned in (False, True):
+      ranked.append((bound(pair, turned, _COARSE), pair, turned))
   ranked.sort(key=lambda row: -row[0])
   values = [bound(*row[1:], _FINE) for row in ranked[:_FINALISTS]]
   return max(*values, ranked[0][0]) if ranked else 0.0
@@ -152,9 +152,7 @@ def _pairs(
   numbers = _constant_numbers(release)
   own = _own(release, k)
   sizes = release.hierarchy.size_paths(k)
-  rates = np.stack(
-      [plan.stages[j].rate(sizes[:, j]) for j in range(k + 1)], axis=1
-  )
+  rates = stages.path_rates(plan, sizes)
   if plan.stages[0].pass_steps is not None:
     rates[:, 0] = 1.0  # A step that uses the unit.
   found = set()
@@ -263,10 +261,9 @@ def _own(release: plan_lib.Release, level: int) -> counts.Counts:
   number = counts.chosen(below, int(stage.most(most)), stage.coin)
   if level < release.clip_level:
     return number
-  none = float(number.probs[number.values == 0].sum())
-  return counts.mixed(
-      [(none, counts.constant(0)), (1 - none, counts.constant(1))]
-  )
+  return counts.mixed([
+      (number.none, counts.constant(0)), (1 - number.none, counts.constant(1))
+  ])
 
 
 # Composition ------------------------------------------------------------------
@@ -281,7 +278,10 @@ def _value(
     error: sampler_error.SamplerError,
     size: tuple[int, int],
 ) -> float:
-  """Bound epsilon (or delta) of one data set in one direction."""
+  """Bound epsilon (or delta) of one data set in one direction.
+
+  In the direction "add" (`turned`) the parts of the pair are exchanged.
+  """
   cells, points = size
   if passes is not None:
     found = _of_pass(pair, turned, passes, cells, points)
@@ -291,6 +291,8 @@ def _value(
     distance = float(np.ptp(pair.means)) * math.sqrt(steps)
     return at.of(base.GaussianCurve(distance)) * (1 - 1e-8)
   else:
+    if turned:
+      pair = _Pair(pair.means, pair.smaller, pair.larger)
     found = _losses(pair, cells)
   lost = error.tails + steps * found.wrong
   if steps > 1:
@@ -402,12 +404,7 @@ _NOTHING = _Losses(np.zeros(1), np.ones(1))
 def _of_pass(
     pair: _Pair, turned: bool, steps: int, cells: int, points: int
 ) -> _Losses:
-  """Compute the losses of a pass.
-
-  In the direction "add" (`turned`) the parts of the pair are exchanged.
-  """
-  if turned:
-    pair = _Pair(pair.means, pair.smaller, pair.larger)
+  """Compute the losses of a pass, in the direction "add" if `turned`."""
   # Omitted outcomes only lower the divergence.
   one = _losses(pair, cells, _NEAR)
   if float(one.values.max()) > 20:

@@ -138,8 +138,7 @@ class Statement:
     """
     _validate.one_of("accountant", self.accountant, ACCOUNTANTS)
     _validate.fraction("delta", self.delta)
-    if not ledger.entries:
-      raise plan_lib.PlanError("the ledger has no steps: add some first")
+    ledger.check_steps()
 
     def guarantee_of(level: str) -> report.Guarantee:
       if any(level not in e.release.levels for e in ledger.entries):

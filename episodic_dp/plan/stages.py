@@ -366,9 +366,13 @@ def rate_paths(
     hierarchy: hierarchy_lib.Hierarchy, plan: SamplingPlan, level: int
 ) -> np.ndarray:
   """List the rates along distinct paths: float64[distinct, level + 1]."""
-  sizes = hierarchy.size_paths(level)
-  columns = [plan.stages[j].rate(sizes[:, j]) for j in range(level + 1)]
-  return np.unique(np.stack(columns, axis=1), axis=0)
+  return np.unique(path_rates(plan, hierarchy.size_paths(level)), axis=0)
+
+
+def path_rates(plan: SamplingPlan, sizes: np.ndarray) -> np.ndarray:
+  """Return the rates of paths with these family sizes: float64, like them."""
+  columns = [s.rate(size) for s, size in zip(plan.stages, sizes.T)]
+  return np.stack(columns, axis=1)
 
 
 def check_depth(

@@ -319,7 +319,7 @@ def deltas_after_a_pass(tasks: int) -> dict[str, float]:
     units = accounting.unit_profiles(_release(tasks, stage), "participant")
     run = (base.Phase(units, tasks // _LOT),)
     return max(
-        accountant.delta(run, direction, 1.5)
+        accountant.answer(run, direction, base.Epsilon(1.5))
         for direction in amplification.DIRECTIONS
     )
 

@@ -80,7 +80,7 @@ def test_two_steps_of_one_poisson_stage_are_composed_to_the_truth():
     truth = exact.plane_hockey_stick(
         *(pair if direction == "remove" else pair[::-1]), math.exp(0.3), 1.0
     )
-    bound = get_accountant("pld").delta(run, direction, 0.3)
+    bound = get_accountant("pld").answer(run, direction, base.Epsilon(0.3))
     assert truth == pytest.approx(bound, rel=1e-3)
 
 

@@ -207,8 +207,9 @@ CASES = [
 @pytest.mark.few(8)
 def test_between_an_exact_lower_bound_and_renyi(p, z, steps, delta, direction):
   run = run_of(poisson(p, z), steps)
-  got = get_accountant("pld").epsilon(run, direction, delta)
-  above = get_accountant("rdp").epsilon(run, direction, delta)
+  at = base.Delta(delta)
+  got = get_accountant("pld").answer(run, direction, at)
+  above = get_accountant("rdp").answer(run, direction, at)
   below = revealed_by_the_sum(p, z, steps, delta, direction)
   assert math.isfinite(got) and math.isfinite(above)
   assert below * (1 - 1e-6) <= got

@@ -165,7 +165,7 @@ def test_fixed_sizes_cost_more_than_poisson_of_the_same_rates(run, n):
 
 @functools.cache
 def epsilon(name, phases, direction, delta):
-  return get_accountant(name).epsilon(phases, direction, delta)
+  return get_accountant(name).answer(phases, direction, base.Delta(delta))
 
 
 @settings(max_examples=12, deadline=None)

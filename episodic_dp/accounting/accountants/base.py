@@ -381,23 +381,3 @@ class Accountant(abc.ABC):
       return at.of(unseen)
     curve = charge_sampler_error(self.curve(phases, direction, exact), error)
     return min(at.of(unseen), at.of(curve))
-
-  def epsilon(
-      self,
-      phases: Phases,
-      direction: Direction,
-      delta: float,
-      error: sampler_error.SamplerError = sampler_error.EXACT,
-  ) -> float:
-    """Compute epsilon of a run in one direction; see `answer`."""
-    return self.answer(phases, direction, Delta(delta), error)
-
-  def delta(
-      self,
-      phases: Phases,
-      direction: Direction,
-      epsilon: float,
-      error: sampler_error.SamplerError = sampler_error.EXACT,
-  ) -> float:
-    """Compute delta of a run in one direction; see `answer`."""
-    return self.answer(phases, direction, Epsilon(epsilon), error)

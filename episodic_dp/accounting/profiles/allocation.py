@@ -21,7 +21,6 @@ y_i (|b| / d) u + a, u = b / |b|, plus Gaussian noise of covariance
 I - (|b| / d)^2 u u^T, for y_i ~ N(d 1[..], 1). So step by step the releases are
 a random function of y_1 .. y_k alone, the same with and without the unit, and
 (y_1, .., y_k) is P with the unit and Q without it. []
-and (y_1, .., y_k) is P with the unit and Q without it. []
 
 This is Theorem 3.1 of Feldman and Shenfeld, "Privacy amplification by random
 allocation" (2025, arXiv:2502.08202), for the dominating randomizer N(d), N(0);
@@ -336,8 +335,22 @@ _MIN_DISTANCE, _MAX_DISTANCE = 1e-4, 12.0
 _BEYOND, _LOG_SMALLEST = 200, -650.0
 
 
+class _Pass(amplification.UnitProfile):
+  """The answers of every unit of a pass."""
+
+  in_passes = True
+  counting = False
+  families = 1
+
+  def _log_divergence(
+      self, log_alpha: np.ndarray, direction: amplification.Direction
+  ) -> float:
+    """Return infinity: no better bound than the tail's is known."""
+    return math.inf
+
+
 @dataclasses.dataclass(frozen=True)
-class Allocation(amplification.UnitProfile):
+class Allocation(_Pass):
   """A pass over the units, or its beginning, as one step.
 
   Attributes:
@@ -350,10 +363,6 @@ class Allocation(amplification.UnitProfile):
   steps: int
   released: int
   distance: float
-
-  in_passes = True
-  counting = False
-  families = 1
 
   @property
   def inclusion_rate(self) -> float:
@@ -384,12 +393,6 @@ class Allocation(amplification.UnitProfile):
     return (1 + _ROUNDING) * _curve(
         self.steps, self.released, distance, direction
     ).at(log_alpha)
-
-  def _log_divergence(
-      self, log_alpha: np.ndarray, direction: amplification.Direction
-  ) -> float:
-    """Return infinity: no better bound than the tail's is known."""
-    return math.inf
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -506,7 +509,7 @@ _HALVINGS = 48
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NestedAllocation(amplification.UnitProfile):
+class NestedAllocation(_Pass):
   """A unit inside the primary units of a pass, as one step.
 
   Attributes:
@@ -519,10 +522,6 @@ class NestedAllocation(amplification.UnitProfile):
   whole: Allocation
   parent_rate: float
   rate: float
-
-  in_passes = True
-  counting = False
-  families = 1
 
   @property
   def inclusion_rate(self) -> float:
@@ -553,12 +552,6 @@ class NestedAllocation(amplification.UnitProfile):
     )
     result[some] = weight[some] * _table(self.whole)(log_beta)
     return result
-
-  def _log_divergence(
-      self, log_alpha: np.ndarray, direction: amplification.Direction
-  ) -> float:
-    """Return infinity: no better bound than the tail's is known."""
-    return math.inf
 
 
 @functools.lru_cache(maxsize=32)

@@ -102,7 +102,9 @@ def hockey_stick(
 
 
 def weighted(
-    log_weight: np.ndarray, log_against: np.ndarray, distance: float
+    log_weight: np.ndarray,
+    log_against: np.ndarray,
+    distance: float | np.ndarray,
 ) -> np.ndarray:
   """Compute V(w, k, d) = w H_(k/w)(N(d) || N(0)); w at k = 0, 0 at w = 0.
 
@@ -187,7 +189,7 @@ def split(
 
 
 def best_split(
-    log_weight: np.ndarray, terms: list[tuple[np.ndarray, float]]
+    log_weight: np.ndarray, log_k: np.ndarray, distances: np.ndarray
 ) -> np.ndarray:
   """Minimise the sum of V(u_i, k_i, d_i) over the splits of one weight.
 
@@ -195,26 +197,20 @@ def best_split(
 
   Args:
     log_weight: float64[n], the logarithm of A (-inf for none).
-    terms: pairs of float64[n], the logarithm of k_i, and d_i > 0; at least one
-      k_i is positive at every entry.
+    log_k: float64[terms, n], the logarithms of k_i; at least one finite at
+      every entry.
+    distances: float64[terms, 1], d_i > 0.
 
   Returns:
     float64[n].
   """
-  if len(terms) == 1:
-    return weighted(log_weight, *terms[0])
-  some = ~np.isneginf(log_weight)
-  if not some.any():
-    return np.zeros_like(log_weight)
-  target = log_weight[some]
-  log_k = np.stack([k[some] for k, _ in terms])
-  d = np.asarray([distance for _, distance in terms])[:, None]
-  parts = split(target, log_k, d)
-  value = np.zeros_like(log_weight)
-  value[some] = sum(
-      weighted(part, k, float(distance))
-      for part, k, distance in zip(parts, log_k, d[:, 0], strict=True)
-  )
+  if len(log_k) == 1:
+    return weighted(log_weight, log_k[0], distances[0])
+  value, some = np.zeros_like(log_weight), ~np.isneginf(log_weight)
+  if some.any():
+    log_k = log_k[:, some]
+    parts = split(log_weight[some], log_k, distances)
+    value[some] = weighted(parts, log_k, distances).sum(axis=0)
   return value
 
 
@@ -404,12 +400,11 @@ class Amplification(UnitProfile):
       self, log_alpha: np.ndarray, direction: Direction
   ) -> np.ndarray:
     """See `UnitProfile`."""
-    log_weight, terms = self.terms(log_alpha, direction)
+    log_weight, log_k, d = self.terms(log_alpha, direction)
     found = np.full_like(log_alpha, -np.inf)
     some = np.isfinite(log_weight)
     if some.any():
-      log_k = np.stack([k[some] for k, _ in terms])
-      d = np.asarray([distance for _, distance in terms])[:, None]
+      log_k = log_k[:, some]
       parts = split(log_weight[some], log_k, d)
       found[some] = _LOG_ROUNDING + np.logaddexp.reduce(
           log_weighted(parts, log_k, d), axis=0
@@ -424,8 +419,8 @@ class Amplification(UnitProfile):
 
   def terms(
       self, log_alpha: np.ndarray, direction: Direction
-  ) -> tuple[np.ndarray, list[tuple[np.ndarray, float]]]:
-    """Return ln A, and (ln k_i, d_i) of the negative weights; no rate is 0."""
+  ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return ln A, and ln k_i and d_i of the negative weights; no rate is 0."""
     q, p = self.parent_rate, self.rate
     log_excess = log_expm1(log_alpha)  # ln(alpha - 1)
     if direction == "remove":
@@ -444,7 +439,7 @@ class Amplification(UnitProfile):
         d = max(d, MIN_DISTANCE)
         log_k = log_excess + math.log(w)
         merged[d] = np.logaddexp(merged[d], log_k) if d in merged else log_k
-    return log_weight, [(k, d) for d, k in merged.items()]
+    return log_weight, np.stack([*merged.values()]), np.c_[[*merged]]
 
 
 def log_expm1(x: np.ndarray) -> np.ndarray:

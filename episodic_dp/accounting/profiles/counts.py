@@ -57,6 +57,11 @@ class Counts(NamedTuple):
     return isinstance(other, Counts) and hash(self) == hash(other)
 
 
+def from_above(probs: np.ndarray) -> np.ndarray:
+  """Sum probabilities from each one to the last, float64[n]."""
+  return np.cumsum(probs[::-1])[::-1]
+
+
 def constant(value: int) -> Counts:
   """Return the distribution of a known number."""
   return Counts(np.asarray([value], np.int64), np.ones(1))
@@ -216,9 +221,9 @@ def larger(first: Counts, second: Counts) -> Counts:
   values = np.union1d(first.values, second.values)
   above = np.zeros(values.size)  # P(number >= value)
   for part in (first, second):
-    tail = np.cumsum(part.probs[::-1])[::-1]
+    tail = np.append(from_above(part.probs), 0.0)
     at = np.searchsorted(part.values, values)
-    above = np.maximum(above, np.append(tail, 0.0)[at])
+    above = np.maximum(above, tail[at])
   return _made(values, np.maximum(above - np.append(above[1:], 0.0), 0.0))
 
 
@@ -254,7 +259,7 @@ def coarser(counts: Counts, limit: int) -> Counts:
   if values.size <= limit:
     return counts
   below = int((np.cumsum(probs) < _OUTSIDE).sum())
-  above = int((np.cumsum(probs[::-1]) < _OUTSIDE).sum())
+  above = int((from_above(probs) < _OUTSIDE).sum())
   ends = (0, below, values.size - above, values.size)
   kept = np.zeros(values.size, bool)
   for (start, stop), share in zip(
@@ -273,7 +278,7 @@ def by_chance(counts: Counts, limit: int) -> Counts:
   size = counts.values.size
   if size <= limit:
     return counts
-  above = np.cumsum(counts.probs[::-1])[::-1]
+  above = from_above(counts.probs)
   tails = max(limit // 3, 1)
   even = np.arange(1, limit - tails) / (limit - tails)
   left = np.concatenate([1 - even, 10.0 ** -np.arange(2, 2 * tails, 2), [0.0]])
@@ -287,7 +292,7 @@ def by_chance(counts: Counts, limit: int) -> Counts:
 def without_tail(counts: Counts, chance: float = _NEGLIGIBLE) -> Counts:
   """Round unlikely large values up to values that double."""
   values = counts.values
-  above = np.cumsum(counts.probs[::-1])[::-1]
+  above = from_above(counts.probs)
   first = max(int((above >= chance).sum()), 1)
   ladder = values[first - 1] * 2 ** np.arange(1, 64, dtype=float)
   at = np.unique(np.minimum(np.searchsorted(values, ladder), values.size - 1))

@@ -92,7 +92,7 @@ class MixtureCurve(NamedTuple):
     if large.any():
       q, p = self.rates
       kind = amplification.Amplification((q,), p, (math.inf,), 1.0)
-      log_weight, ((against, _),) = kind.terms(log_alpha[large], self.direction)
+      log_weight, (against,), _ = kind.terms(log_alpha[large], self.direction)
       known = np.zeros(log_weight.size)
       for chance, d in zip(self.chances, self.distances, strict=True):
         if chance > 0:

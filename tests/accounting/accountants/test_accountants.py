@@ -65,7 +65,9 @@ class AccountantTest:
     return 0.0
 
   def epsilon(self, phases, delta=1e-6, direction="remove", error=0.0):
-    return self.accountant.epsilon(phases, direction, delta, tails(error))
+    return self.accountant.answer(
+        phases, direction, base.Delta(delta), tails(error)
+    )
 
   @pytest.mark.parametrize("z", [0.3, 3.0, 1000.0])
   @pytest.mark.parametrize("steps", [1, 100, 10**5])
@@ -78,7 +80,8 @@ class AccountantTest:
       most = exact * self.loosest + 2 * self.floor(delta)
       assert exact * (1 - 1e-8) <= got <= most
       if 0 < exact < 50:
-        delta_there = self.accountant.delta(run, direction, exact)
+        there = base.Epsilon(exact)
+        delta_there = self.accountant.answer(run, direction, there)
         assert delta_there >= delta * (1 - 1e-6)
 
   def test_phases_compose_in_any_order(self):
@@ -104,7 +107,7 @@ class AccountantTest:
     assert curve.delta(epsilon) <= delta * (1 + 1e-6)
     assert curve.delta(epsilon) >= delta * (1 - 1e-3)
     # Asked for epsilon, another grid may be chosen.
-    again = self.accountant.delta(run, "remove", epsilon)
+    again = self.accountant.answer(run, "remove", base.Epsilon(epsilon))
     assert again == pytest.approx(delta, rel=30 * self.tolerance)
 
   def test_error_of_the_sampler_is_charged_on_both_neighbours(self):
@@ -116,8 +119,9 @@ class AccountantTest:
     )
     for large in (delta / 2, 0.1):
       assert math.isinf(self.epsilon(run, delta, error=large))
-    plain = self.accountant.delta(run, "remove", 1.0)
-    more = self.accountant.delta(run, "remove", 1.0, tails(error))
+    at = base.Epsilon(1.0)
+    plain = self.accountant.answer(run, "remove", at)
+    more = self.accountant.answer(run, "remove", at, tails(error))
     assert more - plain == pytest.approx(error * (1 + math.e), rel=1e-6)
 
   def test_reference_values(self):
@@ -240,19 +244,22 @@ def test_one_step_agrees_with_connect_the_dots(direction):
 def test_ratios_of_probabilities_are_charged_to_epsilon():
   units, steps, delta = unit_profiles(1.0, 0.1, 1.0, 1.0), 100, 1e-6
   run = (base.Phase(units, steps),)
-  plain = pld.PLD().epsilon(run, "remove", delta)
+  plain = pld.PLD().answer(run, "remove", base.Delta(delta))
   for variation in (1e-9, 1e-3):
     ratio = sampler_error.SamplerError(variation=variation, log_ratio=variation)
-    charged = pld.PLD().epsilon(run, "remove", delta, ratio)
+    charged = pld.PLD().answer(run, "remove", base.Delta(delta), ratio)
     assert plain < charged <= plain + 4 * variation
-    assert pld.PLD().delta(run, "remove", charged, ratio) <= delta * 1.001
+    there = base.Epsilon(charged)
+    assert pld.PLD().answer(run, "remove", there, ratio) <= delta * 1.001
   unmatched = sampler_error.SamplerError(
       variation=1e-3, tails=1e-3, unmatched=1e-8
   )
-  charged = pld.PLD().epsilon(run, "remove", delta, unmatched)
-  expected = pld.PLD().epsilon(run, "remove", delta - 1e-8)
+  charged = pld.PLD().answer(run, "remove", base.Delta(delta), unmatched)
+  left = base.Delta(delta - 1e-8)
+  expected = pld.PLD().answer(run, "remove", left)
   assert charged == pytest.approx(expected, rel=1e-3)
-  assert pld.PLD().delta(run, "remove", charged, unmatched) <= delta * 1.001
+  there = base.Epsilon(charged)
+  assert pld.PLD().answer(run, "remove", there, unmatched) <= delta * 1.001
 
 
 def test_every_guess_of_a_delta_is_a_bound_and_the_least_is_told():
@@ -463,7 +470,7 @@ def test_moments_are_near_their_best_order(seed):
   kind = amplification.Amplification((q,), p, (rng.choice([1, 2]) / z,), 2 / z)
   run = (base.Phase((kind,), steps),)
   for accountant in map(get_accountant, ("rdp", "moments")):
-    found = accountant.epsilon(run, "remove", delta)
+    found = accountant.answer(run, "remove", base.Delta(delta))
     low, high, best = (1.0, 256.0, found) if accountant.plain else (
         0.0105, 511.0, found
     )
@@ -485,4 +492,4 @@ def test_moments_near_a_phase_change():
   """Another program's test has 3.2392 on fine orders."""
   kind = amplification.Amplification((), 0.01, (), 1 / 0.7)
   run = (base.Phase((kind,), 120),)
-  assert moments.RDP().epsilon(run, "remove", 1e-5) < 3.2392
+  assert moments.RDP().answer(run, "remove", base.Delta(1e-5)) < 3.2392

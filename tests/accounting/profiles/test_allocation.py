@@ -107,8 +107,8 @@ def test_convex_in_alpha_and_below_its_tail(kind):
 def epsilon(kind, times, delta):
   pld = get_accountant("pld")
   return {
-      direction: pld.epsilon(
-          (base.Phase((kind,), times),), direction, delta
+      direction: pld.answer(
+          (base.Phase((kind,), times),), direction, base.Delta(delta)
       )
       for direction in amplification.DIRECTIONS
   }
@@ -132,7 +132,8 @@ def test_other_accountants_are_looser_but_of_use(name):
   """Their moments read the profile far beyond what decides a delta."""
   run = (base.Phase((Allocation(250, 250, 1.0),), 1),)
   for direction, pld, limit in (("remove", 0.4525, 1.6), ("add", 0.3053, 1.0)):
-    value = get_accountant(name).epsilon(run, direction, 1e-6)
+    at = base.Delta(1e-6)
+    value = get_accountant(name).answer(run, direction, at)
     assert pld <= value < limit
 
 
