@@ -177,9 +177,8 @@ def max_tasks(
     UnsoundPlanError: no guarantee is proved for the combination.
   """
   _validate.positive("target_epsilon", target_epsilon)
-  plan, episode = release.plan, release.plan.episode
+  plan = release.plan
   stage = plan.stages[0]
-  independent = episode is not None and episode.form == "independent"
   whole = isinstance(stage, plan_lib.FixedSize)
   if not whole and not isinstance(stage, plan_lib.Poisson):
     raise plan_lib.PlanError(
@@ -188,20 +187,18 @@ def max_tasks(
     )
   unit, least, most = 1, _SMALLEST_RATE, 1.0
   if isinstance(stage, plan_lib.FixedSize):
-    if episode is not None and episode.form == "disjoint":
+    if plan.form == "disjoint":
       # Sampled classes are cut into tasks of `way`.
-      tasks = plan_lib.tasks_per_step(release.hierarchy, plan)
-      inner = tasks * episode.way / stage.n
-      unit = episode.way // math.gcd(episode.way, round(inner))
+      way, tasks = plan.task_form.way, release.drawn_per_step
+      unit = way // math.gcd(way, round(tasks * way / stage.n))
     least, most = 1, release.hierarchy.num_units(0) // unit
-  if independent:
+  if plan.repeats:
     most = _MOST_TASKS
 
   def sized(count: float) -> plan_lib.SamplingPlan:
-    if episode is not None and independent:
-      return dataclasses.replace(
-          plan, episode=dataclasses.replace(episode, tasks=int(count))
-      )
+    if plan.repeats:
+      episode = dataclasses.replace(plan.task_form, tasks=int(count))
+      return dataclasses.replace(plan, episode=episode)
     first: plan_lib.Stage
     if whole:
       first = plan_lib.FixedSize(int(count) * unit)

@@ -324,7 +324,7 @@ class _Depleted(plan_lib.FixedSize):
 
   lost: int = 0
 
-  def rate(self, children: np.ndarray) -> np.ndarray:
+  def rate(self, children: np.ndarray | int) -> np.ndarray:
     """Return the largest rate of those that stay: n / (N - lost), float64."""
     return super().rate(np.asarray(children) - self.lost)
 
@@ -336,12 +336,12 @@ def _depleted(entry: Entry, level: str, lost: int) -> Entry:
     UnsoundPlanError: a `FixedSize` stage has no proof without these units.
   """
   release = entry.release
-  hierarchy, episode = release.hierarchy, release.plan.episode
-  k, stages = hierarchy.level_index(level), release.plan.stages
+  hierarchy, stages = release.hierarchy, release.plan.stages
+  k = hierarchy.level_index(level)
   stage = stages[k]
   if not lost or not isinstance(stage, plan_lib.FixedSize):
     return entry
-  cut_in_order = episode is not None and episode.form == "disjoint"
+  cut_in_order = release.plan.form == "disjoint"
   spare = int(hierarchy.child_counts(k).min()) - stage.n
   if spare <= lost and (cut_in_order or release.sample_level):
     raise plan_lib.UnsoundPlanError(
@@ -375,8 +375,7 @@ def _depleted_error(
     hierarchy = entry.release.hierarchy
     k = hierarchy.level_index(level)
     if entry.release.plan.stages[k].random_count:
-      parents = hierarchy.num_units(k - 1) if k else 1
-      families += entry.steps * min(group, parents)
+      families += entry.steps * min(group, hierarchy.num_units(k - 1))
   if not families:
     return error
   more = families * _TABLE_ERROR

@@ -211,12 +211,11 @@ def tasks_touched(classes: int, way: int) -> int:
 def paths(release: plan_lib.Release, level: int) -> Paths:
   """List the distinct paths to the units of a level."""
   hierarchy, plan, clip = release.hierarchy, release.plan, release.clip_level
-  episode = plan.episode
-  if episode is not None and episode.form != "unit":
+  if plan.form not in (None, "unit"):
     sizes = hierarchy.size_paths(level)
     drawn = sampler_error.capacities(hierarchy, plan)
     counts = [
-        tasks_touched(math.prod(drawn[j + 1 : clip + 1]), episode.way)
+        tasks_touched(math.prod(drawn[j + 1 : clip + 1]), plan.task_form.way)
         for j in range(level + 1)
     ]
     own = np.tile(np.asarray(counts, np.int64), (len(sizes), 1))

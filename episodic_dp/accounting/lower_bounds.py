@@ -132,13 +132,11 @@ def lower_bound(
 
 
 def _is_known(release: plan_lib.Release, k: int, passes: bool) -> bool:
-  episode = release.plan.episode
   return (
       release.mechanism.guaranteed
       and not release.sample_level
-      and not (release.hierarchy.copies and k)
-      and not (passes and k)
-      and (episode is None or episode.form == "unit")
+      and not ((passes or release.hierarchy.copies) and k)
+      and release.plan.form in (None, "unit")
       and not release.plan.allow_short_units
   )
 
@@ -202,7 +200,7 @@ def _pair(
   reached, total = 1.0, 0
   for j in range(k + 1):
     stage = release.plan.stages[j]
-    drawn = int(stage.most(np.asarray(sizes[j])))
+    drawn = int(stage.most(sizes[j]))
     broken = total + (empty if j > clip else drawn * sibling[j])
     last = j == k
     without = drawn - int(last and drawn == sizes[j])

@@ -66,13 +66,7 @@ _MAX_PARENTS, _MAX_OCCURRENCES, _MOST_PLACES = 96, 192, 24
 
 def recurs(release: plan_lib.Release, k: int) -> bool:
   """Return whether a step can sample a unit of the level at several places."""
-  return bool(release.plan.repeats) or _copies(release, k) > 1
-
-
-def _copies(release: plan_lib.Release, k: int) -> int:
-  """Return the most primary units that hold one unit of the level."""
-  most = release.hierarchy.most_copies
-  return most[k] if most and k else 1
+  return bool(release.plan.repeats) or release.hierarchy.holders(k) > 1
 
 
 def units(
@@ -110,7 +104,8 @@ def places(
   Returns:
     The distinct types.
   """
-  tasks, most = release.plan.repeats, _copies(release, rates.shape[1] - 1)
+  tasks = release.plan.repeats
+  most = release.hierarchy.holders(rates.shape[1] - 1)
   if not tasks:
     return (_in_holders(release, most, rates.max(axis=0).tolist()),)
   if most > 1:

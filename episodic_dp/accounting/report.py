@@ -268,7 +268,6 @@ def assumptions(
     replaced: whether neighbours differ in a unit's data, not in its presence.
   """
   hierarchy, plan = release.hierarchy, release.plan
-  mechanism, episode = release.mechanism, plan.episode
   k, stages = hierarchy.level_index(level), plan.stages
   sampling, *others = ASSUMED_THROUGHOUT
   if stages[0].pass_steps is not None:
@@ -295,17 +294,17 @@ def assumptions(
   below = stages[k + 1 :]
   if k > release.clip_level and any(stage.random_count for stage in below):
     result.append(EMPTY_UNSEEN)
-  if episode is not None and episode.form == "independent":
+  for tasks in plan.repeats:
     result.append(
-        f"Each of the {episode.tasks} tasks of a step samples anew; epsilon"
-        f" accounts for one {level} in several of them."
+        f"Each of the {tasks} tasks of a step samples anew; epsilon accounts"
+        f" for one {level} in several of them."
     )
   if release.sample_level:
     result.append(
-        f"Each of the {mechanism.inner_steps} inner steps of a task releases a"
-        " clipped and noised sum over its support examples; outer gradients are"
-        " first-order; no layer mixes examples (batch normalisation does); both"
-        " clip norms are fixed."
+        f"Each of the {release.mechanism.inner_steps} inner steps of a task"
+        " releases a clipped and noised sum over its support examples; outer"
+        " gradients are first-order; no layer mixes examples (batch"
+        " normalisation does); both clip norms are fixed."
     )
   result.append(caveat(hierarchy, level))
   return tuple(filter(None, result))

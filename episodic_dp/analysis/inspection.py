@@ -47,12 +47,9 @@ def public_tasks(
   ).validation
   if validation.targets or len(validation.image_shape) != 3:
     return None
-  classes = episode.classes
-  if classes not in validation.hierarchy.levels:
-    classes = None
   return training.sample_tasks(
       validation, way=episode.way, shot=episode.shot, query=episode.query,
-      classes=classes, count=TASKS, seed=0,
+      classes=episode.classes, count=TASKS, seed=0,
   )
 
 

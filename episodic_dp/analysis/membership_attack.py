@@ -85,14 +85,13 @@ def attack(
     the last two from `summarize`, and the arguments.
 
   Raises:
-    PlanError, RunError, RunError: one sentence.
+    PlanError, RunError: one sentence.
   """
   configs = {}
   for name, path in runs.items():
     config = Run.read(path, data_dir=data_dir)
     configs[name] = with_held_out(config, participants)
-  for config in configs.values():
-    check(config)
+    check(configs[name])
   results = []
   for name, path in runs.items():
     config, release = configs[name], configs[name].release
@@ -143,12 +142,12 @@ def check(config: Run) -> None:
     PlanError: tasks of this plan belong to no single participant, or
       participants share their examples.
   """
-  episode = config.release.plan.episode
-  if episode is None or episode.form != "unit":
+  plan = config.release.plan
+  if plan.form != "unit":
     raise errors.PlanError(
         "membership of a participant needs tasks that each belong to one"
         " participant (an episode with form='unit'), but this plan has"
-        f" {episode or 'no episode'}: attack a run whose config has them"
+        f" {plan.episode or 'no episode'}: attack a run whose config has them"
     )
   if config.release.hierarchy.copies:
     raise errors.PlanError(
@@ -195,11 +194,8 @@ def draw_tasks(
   owners = np.arange(hierarchy.num_units(0))
   for k in range(1, hierarchy.depth):
     owners = owners[hierarchy.parents(k)]
-  leaves = hierarchy.leaf_rows
-  if leaves is None:
-    leaves = np.arange(owners.size)
   owner_of_row = np.zeros(len(dataset.images), int)
-  owner_of_row[np.asarray(dataset.rows(jnp.asarray(leaves)))] = owners
+  owner_of_row[np.asarray(dataset.rows(jnp.asarray(hierarchy.rows)))] = owners
   found = owner_of_row[drawn.rows[:, 0, 0]]
   kept = found < participants
   drawn = dataclasses.replace(
@@ -274,10 +270,8 @@ def summarize(
     points.append(
         {"at": rate, **at_rate(members, others, rate), "allowed": allowed}
     )
-  counts = np.geomspace(1, others.size, _CURVE_POINTS).astype(int)
-  curve = []
-  for count in np.unique(counts).tolist():
-    curve.append(at_rate(members, others, count / others.size))
+  counts = np.unique(np.geomspace(1, others.size, _CURVE_POINTS).astype(int))
+  curve = [at_rate(members, others, x) for x in (counts / others.size).tolist()]
   auc, interval = area(members, others)
   return {
       "members": members.size,

@@ -328,37 +328,22 @@ def on_line(
   return z * (gradient / noise - counted / (2 * sigma))
 
 
-class WithMean(NamedTuple):
-  """The state of `with_mean`.
-
-  Attributes:
-    mean: the noised mean gradient of the last step, like the parameters.
-    inner: the state of the wrapped optimizer.
-  """
-
-  mean: Any
-  inner: Any
-
-
 def with_mean(
     optimizer: optax.GradientTransformation,
 ) -> optax.GradientTransformation:
-  """Make the optimizer's state also hold its last input, the released mean.
+  """Make the optimizer's state begin with its last input, the released mean.
 
   An optimizer receives the released mean and nothing else of a step. The
   difference of two vectors of parameters would lose bits to rounding.
   """
 
   def init(params):
-    return WithMean(
-        jax.tree.map(jnp.zeros_like, params), optimizer.init(params)
-    )
+    return jax.tree.map(jnp.zeros_like, params)
 
   def update(mean, state, params=None):
-    updates, inner = optimizer.update(mean, state.inner, params)
-    return updates, WithMean(mean, inner)
+    return mean, mean
 
-  return optax.GradientTransformation(init, update)
+  return optax.chain(optax.GradientTransformation(init, update), optimizer)
 
 
 def releases(
@@ -380,7 +365,7 @@ def releases(
     def one_step(state, _):
       bounds = _clip_norms(state)
       state, _ = step(state)
-      mean = jax.tree.leaves(state.opt_state.mean)
+      mean = jax.tree.leaves(state.opt_state[0])
       return state, (jnp.concatenate([a.ravel() for a in mean]), bounds)
 
     state, (means, bounds) = lax.scan(

@@ -26,6 +26,7 @@ from episodic_dp import errors
 from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp import plan as plan_lib
+from episodic_dp.plan import hierarchy as hierarchy_lib
 from episodic_dp.private import step as step_lib
 
 # How far the clip norm of a private quantile moves in a step, as a logarithm.
@@ -184,8 +185,7 @@ def _check(release: plan_lib.Release, level: str) -> None:
         "worst-case canaries are known for regular hierarchies, but this one"
         " is ragged: use populations.miniature, or give sizes"
     )
-  counts = hierarchy.most_copies
-  if hierarchy.copies and k > 0 and (counts is None or counts[k] != 1):
+  if hierarchy.holders(k) != 1:
     raise errors.PlanError(
         f"one {level} recurs in several units of level '{hierarchy.levels[0]}',"
         " for which no worst-case canary is known: audit level"
@@ -207,7 +207,7 @@ def without(hierarchy: plan_lib.Hierarchy, level: int) -> plan_lib.Hierarchy:
     PlanError: nothing would remain.
   """
   assert hierarchy.sizes is not None
-  if math.prod(hierarchy.sizes[: level + 1]) == 1:
+  if hierarchy.num_units(level) == 1:
     raise errors.PlanError(
         f"the hierarchy has one {hierarchy.levels[level]}: give it two or more,"
         " so that something remains without it"
@@ -217,7 +217,7 @@ def without(hierarchy: plan_lib.Hierarchy, level: int) -> plan_lib.Hierarchy:
     counts = np.full(units, size)
     if j == level:
       counts[0] -= 1
-    offsets.append(np.append(0, np.cumsum(counts)))
+    offsets.append(hierarchy_lib.offsets_of(counts))
     units = counts.sum()
   return plan_lib.Hierarchy(levels=hierarchy.levels, offsets=tuple(offsets))
 

@@ -86,8 +86,9 @@ class FineTuning(learner.TaskLearner):
     Raises:
       RunError: no parameters have the head's name.
     """
-    shapes = jax.eval_shape(self.model.init, jax.random.key(0))
-    zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+    zeros = jax.tree.map(
+        lambda s: jnp.zeros(s.shape, s.dtype), self.model.shapes
+    )
     new, _ = parts.split(zeros, parts.head(zeros, self.head))
     _, old = parts.split(params, parts.head(params, self.head))
     return parts.merge(new, old)

@@ -112,9 +112,7 @@ class _ClosedForm(learner.TaskLearner):
     learner, mask = self.in_pass(0), support.mask
     embed = learner._embed
     if mask is not None:  # Only prediction fills up support sets.
-      seen = learner.model.seen(
-          self.network_params(params), support.images, mask.astype(jnp.float32)
-      )
+      seen = learner.seen(params, support)
       embed = learner._of_model(lambda model: model.alone(seen))._in_blocks
     embedded = embed(params, support.images)
     head = self._of_labels(params, embedded, support.labels, mask)

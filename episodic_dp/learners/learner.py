@@ -212,13 +212,22 @@ class Learner(abc.ABC):
     adapted = self.adapt(params, support)
     if support is None:
       return Prepared(adapted, None)
+    return Prepared(adapted, self.seen(adapted, support))
+
+  def seen(
+      self, adapted: Params, support: episodes.Examples
+  ) -> model_lib.Moments | jax.Array | None:
+    """Return what predictions take of a support set; see `models.Model.seen`.
+
+    Args:
+      adapted: the parameters of the learner, adapted or not.
+      support: examples; those that its mask leaves out do not count.
+    """
     weights = None
     if support.mask is not None:
       weights = support.mask.astype(jnp.float32)
     network = self.network_params(adapted)
-    return Prepared(
-        adapted, self.model.seen(network, support.images, weights)
-    )
+    return self.model.seen(network, support.images, weights)
 
   def answer(self, prepared: Prepared, images: jax.Array) -> jax.Array:
     """Compute logits [n, way] of images, each by itself."""

@@ -87,6 +87,11 @@ class Model(NamedTuple):
   by_moments: Callable[[Params, jax.Array, Moments, float], Any] | None = None
   public: np.ndarray | None = None
 
+  @property
+  def shapes(self) -> Params:
+    """Return the shapes and dtypes of the parameters."""
+    return jax.eval_shape(self.init, jax.random.key(0))
+
   def with_key(self, key: jax.Array) -> "Model":
     """Return the network with random layers that use a key."""
     random = self.random
@@ -236,10 +241,9 @@ def mixes(model: Model, input_shape: tuple[int, ...]) -> bool:
   The network is tested by `mixes_examples` in training and in evaluation; its
   declared property is not used.
   """
-  params = jax.eval_shape(model.init, jax.random.key(0))
   trained = model.with_key(jax.random.key(0))
   return any(
-      mixes_examples(apply, params, input_shape)
+      mixes_examples(apply, model.shapes, input_shape)
       for apply in dict.fromkeys((model.apply, trained.apply))
   )
 
@@ -258,8 +262,7 @@ def checked(model: Model, input_shape: tuple[int, ...]) -> Model:
   # Compiled: eager initialisation of a network takes seconds.
   model = model._replace(init=jax.jit(model.init))
   examples = jax.ShapeDtypeStruct((2, *input_shape), jnp.float32)
-  params = jax.eval_shape(model.init, jax.random.key(0))
-  logits = jax.eval_shape(model.apply, params, examples)
+  logits = jax.eval_shape(model.apply, model.shapes, examples)
   if getattr(logits, "ndim", 0) != 2 or logits.shape[0] != 2:
     raise errors.RunError(
         f"the model maps examples {examples.shape} to"
@@ -307,7 +310,6 @@ def from_flax(
       Flax's own error is raised if the module needs random numbers.
   """
 
-  @jax.jit  # Compiled, since eager initialisation of a network takes seconds.
   def init(key):
     return module.init(key, jnp.zeros((1, *input_shape)))
 

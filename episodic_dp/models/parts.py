@@ -183,7 +183,7 @@ def start_from(
   """
   _validate.one_of("trained", trained, TRAINED)
   _validate.count("rank", rank, 1)
-  shapes = jax.eval_shape(model.init, jax.random.key(0))
+  shapes = model.shapes
   start = jax.tree.map(jnp.asarray, fitted(weights, shapes, source, head))
   moving = own_head = _head_names(shapes, head)
   kernels: list[str] = []

@@ -160,10 +160,10 @@ class Hierarchy:
             f" {len(levels) - 1} deep for the levels {levels}, with whole"
             " numbers innermost"
         )
-      offsets.append(_offsets([len(unit) for unit in layer]))
+      offsets.append(offsets_of([len(unit) for unit in layer]))
       layer = [child for unit in layer for child in unit]
     # Limited, so that the sum does not overflow: larger trees are refused.
-    offsets.append(_offsets([
+    offsets.append(offsets_of([
         min(_validate.count("size", unit), MAX_LEAVES + 1) for unit in layer
     ]))
     return cls(
@@ -292,10 +292,28 @@ class Hierarchy:
     return self.num_units(self.depth - 1)
 
   @property
+  def rows(self) -> np.ndarray:
+    """Return the row of the data arrays of each leaf: integers [leaves]."""
+    if self.leaf_rows is None:
+      return np.arange(self.num_leaves, dtype=np.int32)
+    return self.leaf_rows
+
+  @property
   def leaves_recur(self) -> bool:
     """Return whether several leaves may be one record."""
-    counts = self.most_copies
-    return self.copies and (counts is None or counts[-1] != 1)
+    return self.holders(-1) != 1
+
+  def holders(self, level: int) -> int:
+    """Return the most primary units that hold a unit of a level; 0 if unknown.
+
+    Args:
+      level: position from 0.
+    """
+    if not self.copies or level == 0:
+      return 1
+    if self.most_copies is None:
+      return 0
+    return self.most_copies[level]
 
   def level_index(self, level: str) -> int:
     """Return the position (from 0) of a level; PlanError lists all levels."""
@@ -306,10 +324,12 @@ class Hierarchy:
     return self.levels.index(level)
 
   def num_units(self, level: int) -> int:
-    """Count the units of a level (position from 0)."""
+    """Count the units of a level (position from 0; -1 for the whole: 1)."""
     if self.sizes is not None:
       return math.prod(self.sizes[: level + 1])
     assert self.offsets is not None
+    if level < 0:
+      return 1
     return int(self.offsets[level][-1])
 
   def child_counts(self, level: int) -> np.ndarray:
@@ -324,10 +344,8 @@ class Hierarchy:
 
   def parents(self, level: int) -> np.ndarray:
     """Return the unit above each unit of a level: int64[units]."""
-    above = 1
-    if level:
-      above = self.num_units(level - 1)
-    return np.repeat(np.arange(above), self.child_counts(level))
+    above = np.arange(self.num_units(level - 1))
+    return np.repeat(above, self.child_counts(level))
 
   def families(
       self, level: int, parents: Any, xp: Any = np
@@ -378,13 +396,12 @@ class Hierarchy:
       parents = self.parents(k)
       kept[k + 1] &= kept[k][parents]
       children = np.bincount(parents[kept[k + 1]], minlength=kept[k].size)
-      offsets.append(_offsets(children[kept[k]]))
+      offsets.append(offsets_of(children[kept[k]]))
       if found is not None:
         names[k] = found[kept[k + 1]]
     rows = self.leaf_rows
     if not kept[-1].all():
-      rows = np.arange(self.num_leaves) if rows is None else rows
-      rows = rows[kept[-1]].astype(np.int32)
+      rows = self.rows[kept[-1]].astype(np.int32)
     return dataclasses.replace(
         self,
         offsets=tuple(offsets),
@@ -457,7 +474,8 @@ def _counts_of(
   return (1, *(int(most_copies.get(name, 0)) for name in levels[1:]))
 
 
-def _offsets(counts: Sequence[int] | np.ndarray) -> np.ndarray:
+def offsets_of(counts: Sequence[int] | np.ndarray) -> np.ndarray:
+  """Return where the children of each unit begin, and where the last end."""
   return np.append(np.int64(0), np.cumsum(counts, dtype=np.int64))
 
 
@@ -553,7 +571,7 @@ def _sort_rows(
     offsets.append(np.searchsorted(known, np.arange(held + 1) * values.size))
     names.append(values[known % values.size])
     above, held = np.searchsorted(known, number), known.size
-  offsets.append(_offsets(np.bincount(above[:rows], minlength=held)))
+  offsets.append(offsets_of(np.bincount(above[:rows], minlength=held)))
   order = np.argsort(above[:rows], kind="stable").astype(np.int32)
   return offsets, names, order
 

@@ -105,7 +105,7 @@ class Release:
   @property
   def task_unit(self) -> str:
     """Return the clip unit that is one whole task of the episode."""
-    if self.plan.task_form.form == "unit":
+    if self.plan.form == "unit":
       return self.levels[0]
     return EPISODE
 
@@ -128,8 +128,7 @@ class Release:
       UnsoundPlanError: names the rule and the nearest sound setting.
     """
     k = self.hierarchy.level_index(level)
-    if self.hierarchy.copies and k > 0:
-      _check_copies(self, k)
+    _check_copies(self, k)
     if self.sample_level and k == self.hierarchy.depth - 1:
       _check_slots(self)
     _check_regrouping(self, k)
@@ -159,12 +158,12 @@ def _check_first_level(
 
 def _check_grouped_tasks(plan: stages.SamplingPlan) -> None:
   """Check that tasks are cut from a fixed number of classes."""
-  if plan.episode is None or plan.episode.form == "unit":
+  if plan.form in (None, "unit"):
     return
   for stage in plan.stages[:-1]:
     if stage.random_count:
       raise errors.UnsoundPlanError(
-          f"form='{plan.episode.form}' with {stage} for classes: a step has a"
+          f"form='{plan.form}' with {stage} for classes: a step has a"
           " random number of classes, and one more class regroups every task;"
           " use FixedSize for the class stages, or form='unit'"
       )
@@ -176,7 +175,7 @@ def _check_clip_unit(release: Release) -> None:
   unit = release.mechanism.clip_unit
   if unit != EPISODE:
     hierarchy.level_index(unit)  # Raises PlanError for an unknown level.
-  elif episode is None or episode.form == "unit":
+  elif release.plan.form in (None, "unit"):
     tasks, nearest = "form='unit'", hierarchy.levels[0]
     if episode is None:
       tasks, nearest = "no episode", hierarchy.levels[-1]
@@ -259,10 +258,7 @@ def _check_copies(release: Release, k: int) -> None:
   """Refuse a level below primary units that share uncounted records."""
   hierarchy, plan = release.hierarchy, release.plan
   level, primary = hierarchy.levels[k], hierarchy.levels[0]
-  stage, episode = plan.stages[0], plan.episode
-  most = 0
-  if hierarchy.most_copies is not None:
-    most = hierarchy.most_copies[k]
+  stage, most = plan.stages[0], hierarchy.holders(k)
   if most == 1:
     return  # The record is in one primary unit, as in any tree.
   if most == 0:
@@ -272,8 +268,8 @@ def _check_copies(release: Release, k: int) -> None:
         " given; count them and set most_copies, or ask for level"
         f" '{primary}'"
     )
-  if episode is not None and episode.form != "unit":
-    _check_crossing(release, k, episode)
+  if plan.form not in (None, "unit"):
+    _check_crossing(release, k)
     return
   if hierarchy.sizes is None:
     raise errors.UnsoundPlanError(
@@ -290,22 +286,18 @@ def _check_copies(release: Release, k: int) -> None:
     )
 
 
-def _check_crossing(
-    release: Release, k: int, episode: stages.Episode
-) -> None:
+def _check_crossing(release: Release, k: int) -> None:
   """Check a level whose unit may be in several primary units of one task."""
-  hierarchy = release.hierarchy
+  hierarchy, plan = release.hierarchy, release.plan
   level, primary = hierarchy.levels[k], hierarchy.levels[0]
   if k > 1:
     raise errors.UnsoundPlanError(
         f"no guarantee for level '{level}': one {level} may be in several"
         f" {primary} units with other levels between, and form="
-        f"'{episode.form}' is proved only for the level right below them; use"
+        f"'{plan.form}' is proved only for the level right below them; use"
         f" form='unit', or ask for level '{primary}'"
     )
-  if episode.form == "disjoint" and stages.class_level(
-      hierarchy, release.plan
-  ):
+  if plan.form == "disjoint" and stages.class_level(hierarchy, plan):
     raise errors.UnsoundPlanError(
         f"no guarantee for level '{level}': one {level} is in several"
         f" {primary} units, and form='disjoint' would cut tasks from parts of"
@@ -320,9 +312,10 @@ def _check_regrouping(release: Release, k: int) -> None:
   from the sampled classes by position.
   """
   hierarchy, plan = release.hierarchy, release.plan
-  episode, classes = plan.episode, stages.class_level(hierarchy, plan)
-  if episode is None or episode.form != "disjoint" or k > classes:
+  classes = stages.class_level(hierarchy, plan)
+  if plan.form != "disjoint" or k > classes:
     return
+  way = plan.task_form.way
   stage = plan.stages[k]
   counts = hierarchy.child_counts(k)
   full = not isinstance(stage, stages.FixedSize) or bool(
@@ -339,10 +332,10 @@ def _check_regrouping(release: Release, k: int) -> None:
       )
   drawn = sampler_error.capacities(hierarchy, plan)
   block = math.prod(drawn[k + 1 : classes + 1])
-  if full and (k > 0 or block % episode.way):
+  if full and (k > 0 or block % way):
     # The other units contribute a multiple of this number: tasks stay whole.
     others = math.prod(drawn[:k]) * block
-    unit = episode.way // math.gcd(episode.way, others)
+    unit = way // math.gcd(way, others)
     most = (int(counts.min()) - 1) // unit * unit
     remedy = f"FixedSize({most}) or fewer"
     if most < 1:
@@ -481,6 +474,6 @@ def _offsets(levels: Sequence[Sequence[_Run]]) -> tuple[np.ndarray, ...]:
       )
     table = np.asarray(pairs, np.int64).reshape(-1, 2)
     counts = np.repeat(table[:, 0], table[:, 1])
-    offsets.append(np.append(0, np.cumsum(counts)))
+    offsets.append(hierarchy_lib.offsets_of(counts))
     units = below
   return tuple(offsets)

@@ -116,7 +116,7 @@ def count_tables(
 ) -> dict[int, BinomialTable]:
   """Tabulate the random count of a stage for each distinct family size."""
   return {
-      n: binomial_table(n, float(stage.rate(np.asarray(n))))
+      n: binomial_table(n, float(stage.rate(n)))
       for n in np.unique(children).tolist()
   }
 
@@ -254,7 +254,7 @@ def _unmatched(
   up to (1 / (1 - p) + last / (N p)) 2^-128 for each entry, because P(c) is at
   most that multiple of P(c) or P(c + 1) of all N.
   """
-  rate = float(stage.rate(np.asarray(children)))
+  rate = float(stage.rate(children))
   if rate == 1 or children == 0:
     return 0.0
   edges = table.upper + table.lower

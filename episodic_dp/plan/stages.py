@@ -66,7 +66,7 @@ class FixedSize(_Rule):
   def __post_init__(self) -> None:
     _validate.count("FixedSize(n)", self.n, 1)
 
-  def rate(self, children: np.ndarray) -> np.ndarray:
+  def rate(self, children: np.ndarray | int) -> np.ndarray:
     """Return the probability min(1, n / N) of each of N children: float64.
 
     It is 1 if there are none.
@@ -102,7 +102,7 @@ class Poisson(_Rule):
           f"p={self.p!r} of Poisson(p): expected a number above 0, at most 1"
       )
 
-  def rate(self, children: np.ndarray) -> np.ndarray:
+  def rate(self, children: np.ndarray | int) -> np.ndarray:
     """Return the probability p of each child: float64."""
     return np.full(np.shape(children), float(self.p))
 
@@ -113,7 +113,7 @@ class All(_Rule):
 
   random_count = False
 
-  def rate(self, children: np.ndarray) -> np.ndarray:
+  def rate(self, children: np.ndarray | int) -> np.ndarray:
     """Return ones: float64."""
     return np.ones(np.shape(children))
 
@@ -147,7 +147,7 @@ class RandomAllocation(_Rule):
   def __post_init__(self) -> None:
     _validate.count("RandomAllocation(steps)", self.steps, 1)
 
-  def rate(self, children: np.ndarray) -> np.ndarray:
+  def rate(self, children: np.ndarray | int) -> np.ndarray:
     """Return the probability 1 / T that one step samples a child: float64."""
     return np.full(np.shape(children), 1 / self.steps)
 
@@ -314,6 +314,13 @@ class SamplingPlan:
     """Return the episode of a plan that was checked to have one."""
     assert self.episode is not None
     return self.episode
+
+  @property
+  def form(self) -> str | None:
+    """Return the form of the tasks; None without an episode."""
+    if self.episode is None:
+      return None
+    return self.episode.form
 
   @property
   def repeats(self) -> tuple[int, ...]:

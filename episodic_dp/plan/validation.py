@@ -185,7 +185,7 @@ def tasks_per_step(
   if plan.repeats:
     return float(plan.repeats[0])
   stage, units = plan.stages[0], hierarchy.num_units(0)
-  primary = units * float(stage.rate(np.asarray(units)))
+  primary = units * float(stage.rate(units))
   if isinstance(stage, stages.FixedSize):
     primary = float(min(stage.n, units))
   if episode.form == "unit":
@@ -212,8 +212,7 @@ def filled(hierarchy: Hierarchy, plan: stages.SamplingPlan) -> float:
   episode = plan.episode
   enough = hierarchy.child_counts(classes + 1) >= episode.shot + episode.query
   # Classes of each unit above: those with enough examples, and all.
-  above = hierarchy.parents(classes)
-  units = hierarchy.num_units(classes - 1) if classes else 1
+  above, units = hierarchy.parents(classes), hierarchy.num_units(classes - 1)
   able = np.bincount(above, enough, units)
   held = np.bincount(above, minlength=units)
   chances = np.ones(units)

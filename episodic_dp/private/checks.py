@@ -124,16 +124,12 @@ def _check_rows(dataset: dataset_lib.Dataset) -> None:
   if isinstance(made, synthetic.ParticipantRows) and hierarchy.leaves_recur:
     if made.classes * made.examples_per_class <= available:
       return  # In range for every leaf; computing all of them takes long.
-  leaves = hierarchy.leaf_rows
-  if leaves is None:
-    leaves = np.arange(hierarchy.num_leaves, dtype=np.int32)
-  rows = np.asarray(made(jnp.asarray(leaves, jnp.int32)))
-  if rows.min() < 0 or rows.max() >= available:
-    worst = rows.min()
-    if rows.max() >= available:
-      worst = rows.max()
+  rows = np.asarray(made(jnp.asarray(hierarchy.rows, jnp.int32)))
+  outside = rows[(rows < 0) | (rows >= available)]
+  if outside.size:
     raise errors.DataError(
-        f"the hierarchy refers to row {worst} of {available} images: rows must"
+        f"the hierarchy refers to row {outside.max()} of {available} images:"
+        " rows must"
         f" be in 0 .. {available - 1}"
     )
   counts = np.bincount(rows)

@@ -30,6 +30,7 @@ from episodic_dp.private import keys
 from episodic_dp.private import sharding
 from episodic_dp.private import state as state_lib
 from episodic_dp.private import step as step_lib
+from episodic_dp.sampling import episodes
 
 BLOCK_BYTES = 2**26
 """Bytes of images that are copied to the devices at once.
@@ -93,8 +94,7 @@ class Feed:
     whole, parts = sharding.replicated(mesh), sharding.in_parts(mesh)
 
     def begin(state: state_lib.State) -> step_lib.Totals:
-      totals = step_lib.begin(settings, state, self._slots)
-      return jax.tree.map(lambda a: a[None], totals)
+      return episodes.batch_of(step_lib.begin(settings, state, self._slots))
 
     def add(
         state: state_lib.State,
@@ -107,7 +107,7 @@ class Feed:
       own = step_lib.add(
           settings, step_lib.varying(state), own, tasks, slot, mesh.size
       )
-      return jax.tree.map(lambda a: a[None], own)
+      return episodes.batch_of(own)
 
     def finish(
         state: state_lib.State,

@@ -60,7 +60,7 @@ def inner_gradient(
         params: Params, examples: episodes.Examples, step: jax.Array | int
     ) -> Params:
       def of_one(example: episodes.Examples) -> Params:
-        slope = jax.grad(loss)(params, _as_batch(example), step)
+        slope = jax.grad(loss)(params, episodes.batch_of(example), step)
         return clipping.clip(slope, clip_norm, mechanism.clip_by).gradient
 
       clipped = jax.vmap(of_one)(examples)
@@ -117,7 +117,7 @@ def query_sum(
 
   def of_one(example: episodes.Examples) -> tuple[jax.Array, clipping.Clipped]:
     loss, slope = jax.value_and_grad(learner.adapted_loss)(
-        adapted, _as_batch(example)
+        adapted, episodes.batch_of(example)
     )
     (slope,) = pull_back(slope)
     return loss, clipping.clip(slope, bounds, mechanism.clip_by)
@@ -125,8 +125,3 @@ def query_sum(
   losses, clipped = jax.vmap(of_one)(task.query)
   total = clipping.sum_units(clipped.gradient)
   return losses.mean(), clipped._replace(gradient=total)
-
-
-def _as_batch(example: episodes.Examples) -> episodes.Examples:
-  """Return one example as a batch of one."""
-  return jax.tree.map(lambda a: a[None], example)

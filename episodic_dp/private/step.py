@@ -297,7 +297,7 @@ def add(
     else:
       # A batch of one is slower than none: batched products use other kernels.
       alone = one(*jax.tree.map(lambda a: a[0], batch))
-      clipped, diagnostics = jax.tree.map(lambda a: a[None], alone)
+      clipped, diagnostics = episodes.batch_of(alone)
     return _added(settings, totals, clipped, diagnostics, real, slots)
 
   # Up to the last task: the empty microbatches beyond are not computed.

@@ -1,6 +1,6 @@
 """Few-shot tasks made from sampled examples."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -150,6 +150,11 @@ def _as_floats(images: jax.Array) -> jax.Array:
   return images.astype(jnp.float32)
 
 
+def batch_of(one: Any) -> Any:
+  """Return a tree of arrays as a batch of one, with a new first axis."""
+  return jax.tree.map(lambda a: a[None], one)
+
+
 def single_example(image: jax.Array, label: jax.Array) -> EpisodeBatch:
   """Make a task of a single example: an empty support and a query of one.
 
@@ -158,7 +163,7 @@ def single_example(image: jax.Array, label: jax.Array) -> EpisodeBatch:
       to 0 .. 1.
     label: int32 scalar.
   """
-  query = Examples(_as_floats(image)[None], label[None])
+  query = batch_of(Examples(_as_floats(image), label))
   return EpisodeBatch(jax.tree.map(lambda a: a[:0], query), query)
 
 

@@ -250,9 +250,8 @@ def group_tasks(
   episode = plan.task_form
   way, held = episode.way, episode.shot + episode.query
   end = stages_lib.class_level(hierarchy, plan) + 1
-  if episode.form == "independent":
-    end += 1
-  lead = 0 if episode.form == "disjoint" else 1
+  end += len(plan.repeats)
+  lead = int(plan.form != "disjoint")
   # The slots that form one task: of a primary unit, of all units, or of a task.
   classes = math.prod(mask.shape[lead:end])
   examples = math.prod(mask.shape[end:])

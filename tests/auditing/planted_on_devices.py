@@ -53,7 +53,7 @@ def sums(audit, side, seed):
   for _ in range(RELEASES):
     state, _ = step(state)
     # Waited for: steps in a queue starve one another's collectives on a CPU.
-    found.append(float(state.opt_state.mean[0]))
+    found.append(float(state.opt_state[0][0]))
   return np.asarray(found) * step_lib.expected_clip_units(audit.release(side))
 
 

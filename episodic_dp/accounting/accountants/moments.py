@@ -122,9 +122,9 @@ def log_moments(
 def _tail(unit_profiles: unit_profile.UnitProfiles) -> tuple[float, float]:
   """Return (w, d) of all types; the Gaussian's divergence increases with d."""
   tails = [kind.tail for kind in unit_profiles if kind.tail[0] > 0]
-  weight = max((w for w, _ in tails), default=0.0)
-  distance = max((d for _, d in tails), default=0.0)
-  return weight, max(distance, amplification.MIN_DISTANCE)
+  none = (0.0, amplification.MIN_DISTANCE)
+  weight, distance = np.max([none, *tails], axis=0).tolist()
+  return weight, distance
 
 
 def _convexity_bound(
