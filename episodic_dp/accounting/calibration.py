@@ -10,6 +10,7 @@ from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import report
 from episodic_dp.accounting.guarantee import AnyAccountant
 from episodic_dp.accounting.guarantee import guarantee
+from episodic_dp.errors import PlanError
 
 _LARGEST_NOISE, _SMALLEST_RATE, _MOST_TASKS = 2.0**40, 1e-12, 2**20
 # The resulting epsilon is at least this share of the target; the search aims
@@ -85,12 +86,12 @@ def calibrate(
       1 / _LARGEST_NOISE, _LARGEST_NOISE,
   )
   if found is None:
-    raise plan_lib.PlanError(
+    raise PlanError(
         f"no noise reaches epsilon={epsilon:g} at delta={delta:g}: delta is"
         " too small for the number of steps; use a larger delta"
     )
   if found >= _LARGEST_NOISE and not allow_no_noise:
-    raise plan_lib.PlanError(
+    raise PlanError(
         f"delta={delta:g} is at least the probability that {steps} steps sample"
         f" one unit of level '{level}' at all, so no noise is needed and the"
         " data of sampled units would be published: use a delta much smaller"
@@ -181,7 +182,7 @@ def max_tasks(
   stage = plan.stages[0]
   whole = isinstance(stage, plan_lib.FixedSize)
   if not whole and not isinstance(stage, plan_lib.Poisson):
-    raise plan_lib.PlanError(
+    raise PlanError(
         f"the first stage {stage} has no number of tasks to choose: use"
         " Poisson(p) or FixedSize(n)"
     )
@@ -215,7 +216,7 @@ def max_tasks(
 
   found = _largest(reached, target_epsilon, least, least, most, whole=whole)
   if found is None:
-    raise plan_lib.PlanError(
+    raise PlanError(
         f"target_epsilon={target_epsilon:g} is exceeded with the fewest tasks:"
         " raise noise_multiplier or take fewer steps"
     )

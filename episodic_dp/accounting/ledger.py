@@ -32,6 +32,7 @@ from episodic_dp.accounting import report
 from episodic_dp.accounting.guarantee import AnyAccountant
 from episodic_dp.accounting.guarantee import compose_guarantee
 from episodic_dp.accounting.guarantee import compose_guarantees
+from episodic_dp.errors import PlanError
 
 Entry = composition.Entry
 
@@ -99,7 +100,7 @@ class Ledger:
     new = Entry(release, steps)
     in_passes = release.plan.stages[0].pass_steps is not None
     if in_passes and continued is None:
-      raise plan_lib.PlanError(
+      raise PlanError(
           f"{release.plan.stages[0]} uses every unit once in a pass, and it is"
           " not given whether these steps continue the pass of the last"
           " entry: write add(release, steps, continued=True) if they do, and"
@@ -109,7 +110,7 @@ class Ledger:
     if in_passes:
       same = [*self.entries[-1:]] if continued else []
       if same and not same[0].same_description(new):
-        raise plan_lib.PlanError(
+        raise PlanError(
             "continued=True adds steps to the passes of the last entry, which"
             " has another plan: use continued=False to start a new pass"
         )
@@ -169,7 +170,7 @@ class Ledger:
   def check_steps(self) -> None:
     """Raise PlanError for a ledger without steps."""
     if not self.entries:
-      raise plan_lib.PlanError("the ledger has no steps: add some first")
+      raise PlanError("the ledger has no steps: add some first")
 
   def as_dict(self) -> dict[str, Any]:
     """Return plain data for JSON: entries of `plan.to_dict` and "steps"."""
@@ -230,7 +231,7 @@ class Combined:
       PlanError: a value is out of range, or the level is not shared.
     """
     if level not in self.levels:
-      raise plan_lib.PlanError(
+      raise PlanError(
           f"level '{level}' is not known to have the same units in all runs"
           f" ({', '.join(self.levels)} are): name it with --same_level"
       )
@@ -262,13 +263,13 @@ def compose(
   for name, data in statements.items():
     try:
       parts[name] = Ledger.from_dict(data)
-    except plan_lib.PlanError as e:
+    except PlanError as e:
       raise type(e)(f"{name}: {e}") from e
     if not parts[name].entries:
-      raise plan_lib.PlanError(f"{name}: the ledger has no steps")
+      raise PlanError(f"{name}: the ledger has no steps")
   seeded = [name for name, data in statements.items() if data.get("fixed_seed")]
   if len(seeded) > 1:
-    raise plan_lib.PlanError(
+    raise PlanError(
         f"{' and '.join(seeded)} fix private_seed: with one seed their noise"
         " could be the same and cancel, so nothing is stated for them together;"
         " leave private_seed out for secret keys"
@@ -311,7 +312,7 @@ def _check_lineages(statements: Mapping[str, Any]) -> None:
     for process in lineage:
       other = known.setdefault(str(process), name)
       if other != name:
-        raise plan_lib.PlanError(
+        raise PlanError(
             f"{other} and {name} are of one run, or of copies of it: the steps"
             " of one run are counted once, and those of copies may share noise,"
             " which could cancel; name only the later one, and publish no"
@@ -327,13 +328,13 @@ def _shared_levels(
   order = parts[first].levels
   common = [x for x in order if all(x in p.levels for p in parts.values())]
   if not common:
-    raise plan_lib.PlanError(
+    raise PlanError(
         f"no level of {first} has the same name in all of"
         f" {', '.join(others)}: account for each separately"
     )
   for level in same_levels:
     if level not in common:
-      raise plan_lib.PlanError(
+      raise PlanError(
           f"--same_level={level} is not a level of every run: name one of"
           f" {', '.join(common)}"
       )
@@ -342,7 +343,7 @@ def _shared_levels(
   tree = parts[first].entries[0].release.hierarchy
   for name in others:
     if not tree.same_tree(parts[name].entries[0].release.hierarchy):
-      raise plan_lib.PlanError(
+      raise PlanError(
           f"{first} and {name} have different hierarchies, so their units may"
           " differ: if they are the same, name the level,"
           f" such as --same_level={common[0]}"

@@ -20,12 +20,13 @@ from typing import Any
 from episodic_dp import _validate
 from episodic_dp import _version
 from episodic_dp import plain
-from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import ledger as ledger_lib
 from episodic_dp.accounting import report
 from episodic_dp.accounting.guarantee import ACCOUNTANTS
 from episodic_dp.accounting.guarantee import by_level
+from episodic_dp.errors import PlanError
 from episodic_dp.errors import shown
+from episodic_dp.errors import UnsoundPlanError
 from episodic_dp.output import files
 from episodic_dp.output import quoting
 
@@ -142,7 +143,7 @@ class Statement:
 
     def guarantee_of(level: str) -> report.Guarantee:
       if any(level not in e.release.levels for e in ledger.entries):
-        raise plan_lib.UnsoundPlanError(
+        raise UnsoundPlanError(
             f"'{level}' is not a level of every entry's hierarchy"
         )
       return self.guarantee(ledger, level)
@@ -255,7 +256,7 @@ class Verification:
     """Raise PlanError, naming the file, unless the statement holds."""
     if not self.differences:
       return
-    raise plan_lib.PlanError(
+    raise PlanError(
         f"{path} does not hold: {self.differences[0]} (differences:"
         f" {len(self.differences)}); it was written by"
         f" {shown(self.stated['library'])} and computed again by"
@@ -278,13 +279,13 @@ def verify_file(
   try:
     return verify(read(path) if content is None else loads(content))
   except OSError as e:
-    raise plan_lib.PlanError(
+    raise PlanError(
         f"{path}: it cannot be read ({e.strerror}): give a work directory with"
         f" a {FILE}, or the JSON file of a privacy statement"
     ) from e
-  except (plan_lib.PlanError, plan_lib.UnsoundPlanError) as e:
+  except (PlanError, UnsoundPlanError) as e:
     text = quoting.printable(str(e))[:_LONGEST]
-    raise plan_lib.PlanError(f"{path}: {text}") from e
+    raise PlanError(f"{path}: {text}") from e
 
 
 def verify(data: Any) -> Verification:
@@ -301,20 +302,20 @@ def verify(data: Any) -> Verification:
       damaged, so that nothing can be computed; one sentence.
   """
   if not isinstance(data, Mapping) or "schema" not in data:
-    raise plan_lib.PlanError(
+    raise PlanError(
         f"{shown(data)} is not a privacy statement: give a guarantee.json, a"
         " file in guarantees/ of a run of episodic-dp pvi, or the output of"
         " episodic-dp account"
     )
   if data["schema"] != SCHEMA:
-    raise plan_lib.PlanError(
+    raise PlanError(
         f"the statement has schema {shown(data['schema'])}, but this version"
         f" reads {SCHEMA}: verify it with the version that wrote it"
         f" ({shown(data.get('library'))})"
     )
   said = Statement.from_dict(data)
   if plain.is_list(said.entries) and len(said.entries) > _MOST_ENTRIES:
-    raise plan_lib.PlanError(
+    raise PlanError(
         f"the statement has {len(said.entries)} entries, more than the"
         f" {_MOST_ENTRIES} that are verified: {_REMEDY}"
     )
@@ -353,24 +354,24 @@ def loads(content: bytes | str) -> Any:
     PlanError: one sentence.
   """
   if len(content) > _MOST_BYTES:
-    raise plan_lib.PlanError(
+    raise PlanError(
         f"the statement has more than {_MOST_BYTES} bytes: {_REMEDY}"
     )
   try:
     return json.loads(
         content, parse_constant=_no_constant, object_pairs_hook=_once
     )
-  except plan_lib.PlanError:
+  except PlanError:
     raise
   except (ValueError, RecursionError) as e:
-    raise plan_lib.PlanError(
+    raise PlanError(
         f"the statement is not JSON ({str(e)[:100]}), perhaps cut short:"
         f" {_REMEDY}"
     ) from e
 
 
 def _no_constant(name: str) -> None:
-  raise plan_lib.PlanError(
+  raise PlanError(
       f"the statement holds the number {name}, which is not JSON: {_REMEDY}"
   )
 
@@ -378,7 +379,7 @@ def _no_constant(name: str) -> None:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
   result = dict(pairs)
   if len(result) < len(pairs):
-    raise plan_lib.PlanError(
+    raise PlanError(
         f"the statement has a field twice in one object, among"
         f" {shown(list(result))}: {_REMEDY}"
     )
@@ -401,7 +402,7 @@ def _leaves(value: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
     inner: list[tuple[str, Any]] = []
     holds = isinstance(part, (Mapping, list)) and len(part)
     if len(where) > _DEEPEST or len(found) + len(left) + holds > _MOST_LEAVES:
-      raise plan_lib.PlanError(
+      raise PlanError(
           f"the statement's guarantees have more than {_MOST_LEAVES} values, or"
           f" more than {_DEEPEST} levels of brackets: {_REMEDY}"
       )
@@ -446,5 +447,5 @@ def _number(value: Any) -> float | None:
   """Return a number or "inf" as a float, and None for other values."""
   try:
     return plain.read(float, value, name="number")
-  except plan_lib.PlanError:
+  except PlanError:
     return None

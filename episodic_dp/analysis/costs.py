@@ -13,6 +13,7 @@ from episodic_dp.accounting import ledger as ledger_lib
 from episodic_dp.accounting import report
 from episodic_dp.accounting import statement
 from episodic_dp.accounting.guarantee import by_level
+from episodic_dp.errors import PlanError
 from episodic_dp.output import tables
 from episodic_dp.plan import stages
 from episodic_dp.plan import validation
@@ -183,7 +184,7 @@ def account_runs(
       to have the same units, or no delta is given; one sentence.
   """
   if len(set(paths)) < len(paths):
-    raise plan_lib.PlanError(
+    raise PlanError(
         f"a run is named twice among {', '.join(paths)}: name each once"
     )
   statements = {path: _read(path) for path in paths}
@@ -209,7 +210,7 @@ def _read(path: str) -> Any:
   try:
     return statement.read(path)
   except (OSError, ValueError) as e:
-    raise plan_lib.PlanError(
+    raise PlanError(
         f"{path} cannot be read ({e}): --ledger takes work directories with a"
         f" {statement.FILE}, privacy statements and ledgers"
     ) from e
@@ -222,7 +223,7 @@ def _delta(statements: Mapping[str, Any]) -> float:
       if "delta" in d
   }
   if len(found) != 1:
-    raise plan_lib.PlanError(
+    raise PlanError(
         f"--ledger has statements with the deltas {sorted(found)}: give"
         " --delta=1e-5, or a smaller one"
     )

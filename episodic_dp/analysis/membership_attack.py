@@ -31,10 +31,11 @@ import numpy as np
 import scipy
 
 from episodic_dp import data
-from episodic_dp import errors
 from episodic_dp import training
 from episodic_dp.accounting import report
 from episodic_dp.analysis import comparison
+from episodic_dp.errors import PlanError
+from episodic_dp.errors import RunError
 from episodic_dp.models.model import Params
 from episodic_dp.output import files
 from episodic_dp.output import phases
@@ -144,13 +145,13 @@ def check(config: Run) -> None:
   """
   plan = config.release.plan
   if plan.form != "unit":
-    raise errors.PlanError(
+    raise PlanError(
         "membership of a participant needs tasks that each belong to one"
         " participant (an episode with form='unit'), but this plan has"
         f" {plan.episode or 'no episode'}: attack a run whose config has them"
     )
   if config.release.hierarchy.copies:
-    raise errors.PlanError(
+    raise PlanError(
         "the participants of this hierarchy share their examples (copies=True),"
         " so a held-out participant's examples were partly trained on: attack a"
         " run whose participants have separate examples"
@@ -258,7 +259,7 @@ def summarize(
     RunError: a score is NaN.
   """
   if np.isnan(members).any() or np.isnan(others).any():
-    raise errors.RunError(
+    raise RunError(
         "scores are NaN: attack a model whose losses are finite"
     )
   members, others = np.sort(members), np.sort(others)

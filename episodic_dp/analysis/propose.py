@@ -48,13 +48,13 @@ from episodic_dp import _validate
 from episodic_dp import accounting
 from episodic_dp import backends
 from episodic_dp import data
-from episodic_dp import errors
 from episodic_dp import learners
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
 from episodic_dp import training
 from episodic_dp.accounting import report
 from episodic_dp.config import solving
+from episodic_dp.errors import PlanError
 from episodic_dp.models.model import Params
 from episodic_dp.output import phases
 from episodic_dp.output import tables
@@ -230,12 +230,12 @@ def check(config: Run) -> None:
   release = config.release
   report.refuse_un_noised(release.mechanism)
   if release.plan.episode is None or release.mechanism.noisy_inner_steps:
-    raise errors.PlanError(
+    raise PlanError(
         "plan compares steps of whole tasks, and the clip unit of this config"
         f" is one {release.mechanism.clip_unit}: use episodic-dp calibrate"
     )
   if release.mechanism.clip_by != "global":
-    raise errors.PlanError(
+    raise PlanError(
         f"plan measures the norm of whole gradients, and clip_by is"
         f" '{release.mechanism.clip_by}': give --config.mechanism.clip_by="
         "global"
@@ -259,7 +259,7 @@ def with_tasks(config: Run, times: float) -> dict[str, Any]:
   elif isinstance(first, plan_lib.RandomAllocation):
     first = plan_lib.RandomAllocation(max(1, round(first.steps / times)))
   else:
-    raise errors.PlanError(f"{first} takes every task in each step")
+    raise PlanError(f"{first} takes every task in each step")
   return {"plan.stages": tuple(map(stages.stage_text, (first, *others)))}
 
 
@@ -290,7 +290,7 @@ def more_queries(
     try:
       validation.task_plan(public, **size)
       changed = config.replace(changes).resolved()
-    except errors.PlanError:
+    except PlanError:
       continue
     if changed.release.filled >= _CLOSE * config.release.filled:
       return changes
@@ -355,7 +355,7 @@ def make_rows(
     try:
       more = with_tasks(config.replace(changes), times) | steps
       rows.append(row(changes | more, signal))
-    except errors.PlanError:
+    except PlanError:
       continue  # The data have no steps of that many tasks.
   return rows
 

@@ -33,7 +33,7 @@ import numpy as np
 import scipy
 
 from episodic_dp import _validate
-from episodic_dp import errors
+from episodic_dp.errors import DataError
 
 _CANDIDATES = 4096  # Most thresholds to compare.
 
@@ -103,7 +103,7 @@ def measure_epsilon(
   if threshold is None:
     here, there = present.size // 2, absent.size // 2
     if not here or not there:
-      raise errors.DataError(
+      raise DataError(
           "one score cannot be split into a half that chooses the threshold and"
           " one that is counted: give at least 2 of each kind, or threshold="
       )
@@ -215,7 +215,7 @@ def _upper(count: Any, trials: int, wrong: float) -> np.ndarray:
 def _scores(name: str, values: Any) -> np.ndarray:
   values = np.asarray(values, np.float64)
   if values.ndim != 1 or not values.size or np.isnan(values).any():
-    raise errors.DataError(
+    raise DataError(
         f"{name} of shape {list(values.shape)}: expected one score for each"
         " run, none of them NaN"
     )

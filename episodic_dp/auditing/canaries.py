@@ -22,10 +22,10 @@ import numpy as np
 from episodic_dp import _validate
 from episodic_dp import accounting
 from episodic_dp import data
-from episodic_dp import errors
 from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp import plan as plan_lib
+from episodic_dp.errors import PlanError
 from episodic_dp.plan import hierarchy as hierarchy_lib
 from episodic_dp.private import step as step_lib
 
@@ -153,8 +153,8 @@ def worst_case(
   smaller = without(hierarchy, k)
   try:
     plan_lib.validate(smaller, release.plan)
-  except errors.PlanError as e:
-    raise errors.PlanError(
+  except PlanError as e:
+    raise PlanError(
         f"level '{level}' cannot be audited by removal, since without one the"
         f" plan does not fit: {e}"
     ) from e
@@ -181,18 +181,18 @@ def _check(release: plan_lib.Release, level: str) -> None:
   hierarchy = release.hierarchy
   k = hierarchy.level_index(level)
   if hierarchy.sizes is None:
-    raise errors.PlanError(
+    raise PlanError(
         "worst-case canaries are known for regular hierarchies, but this one"
         " is ragged: use populations.miniature, or give sizes"
     )
   if hierarchy.holders(k) != 1:
-    raise errors.PlanError(
+    raise PlanError(
         f"one {level} recurs in several units of level '{hierarchy.levels[0]}',"
         " for which no worst-case canary is known: audit level"
         f" '{hierarchy.levels[0]}'"
     )
   if release.mechanism.noise_multiplier == 0:
-    raise errors.PlanError(
+    raise PlanError(
         "noise_multiplier=0: nothing is claimed, so there is nothing to"
         " audit"
     )
@@ -208,7 +208,7 @@ def without(hierarchy: plan_lib.Hierarchy, level: int) -> plan_lib.Hierarchy:
   """
   assert hierarchy.sizes is not None
   if hierarchy.num_units(level) == 1:
-    raise errors.PlanError(
+    raise PlanError(
         f"the hierarchy has one {hierarchy.levels[level]}: give it two or more,"
         " so that something remains without it"
     )

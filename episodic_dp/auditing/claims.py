@@ -9,13 +9,14 @@ import numpy as np
 import scipy
 
 from episodic_dp import accounting
-from episodic_dp import errors
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import report
 from episodic_dp.auditing import attack
 from episodic_dp.auditing import bounds
 from episodic_dp.auditing import canaries
 from episodic_dp.auditing import populations
+from episodic_dp.errors import PlanError
+from episodic_dp.errors import RunError
 from episodic_dp.output import phases
 from episodic_dp.output import plotting
 from episodic_dp.output import tables
@@ -92,7 +93,7 @@ def audit(
   for name, (_, claims) in audited.items():
     claim = claims[steps].epsilon
     if most <= claim:
-      raise errors.RunError(
+      raise RunError(
           f"--runs={runs} can show at most epsilon {most:.3g} at"
           f" delta={delta:g}, but level '{name}' claims"
           f" {report.rounded_up(claim)}, so this audit could not fail: use more"
@@ -134,7 +135,7 @@ def _prepare(
   }
   last = claims[steps]
   if not math.isfinite(last.epsilon):
-    raise errors.PlanError(
+    raise PlanError(
         f"level '{level}' has no finite epsilon after {steps} steps, so there"
         " is no claim to audit: use fewer --steps or more noise"
     )
@@ -150,7 +151,7 @@ def _grid(plan: plan_lib.SamplingPlan, steps: int) -> list[int]:
   if isinstance(first, plan_lib.RandomAllocation):
     unit = first.steps
     if steps % unit:
-      raise errors.PlanError(
+      raise PlanError(
           f"--steps={steps} is not a whole number of passes of {unit} steps:"
           f" use --steps={max(unit, steps - steps % unit)}"
       )

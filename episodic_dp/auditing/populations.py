@@ -5,8 +5,9 @@ import dataclasses
 import math
 
 from episodic_dp import accounting
-from episodic_dp import errors
 from episodic_dp import plan as plan_lib
+from episodic_dp.errors import PlanError
+from episodic_dp.errors import UnsoundPlanError
 
 
 def miniature(release: plan_lib.Release, level: str) -> plan_lib.Release:
@@ -48,11 +49,11 @@ def miniature(release: plan_lib.Release, level: str) -> plan_lib.Release:
         )
         if set(accounting.unit_profiles(small, level)) <= known:
           return small
-      except (errors.PlanError, errors.UnsoundPlanError):
+      except (PlanError, UnsoundPlanError):
         continue  # Too small for the episode, or another tree has the bound.
   if hierarchy.sizes is not None:
     return release
-  raise errors.PlanError(
+  raise PlanError(
       f"no regular hierarchy has the rates and distances of a {level} of this"
       " ragged one, which worst-case canaries need: audit another level, or a"
       " config with sizes"

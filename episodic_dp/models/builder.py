@@ -18,8 +18,8 @@ import traceback
 from typing import Any
 
 from episodic_dp import _validate
-from episodic_dp import errors
 from episodic_dp import options
+from episodic_dp.errors import RunError
 from episodic_dp.models import model as model_lib
 from episodic_dp.models import networks
 from episodic_dp.models import parts
@@ -65,7 +65,7 @@ def build(
         source=source,
     )
     if network.start_digest not in (None, model.start):
-      raise errors.RunError(
+      raise RunError(
           f"{source} holds other weights than those of the run: restore the"
           " file that the run was started with"
       )
@@ -83,7 +83,7 @@ def _own(
     return call(function, network, outputs, input_shape)
   except Exception as e:  # A user's code may raise anything.
     given = ", ".join(("outputs", "input_shape", *network.options))
-    raise errors.RunError(
+    raise RunError(
         f"config.model.name={network.name!r} failed for outputs={outputs} and"
         f" input_shape={input_shape} ({_short(e)}): give MODULE:FUNCTION of a"
         " module in the current folder or on PYTHONPATH, defined as"

@@ -19,9 +19,9 @@ from jax import lax
 import jax.numpy as jnp
 import numpy as np
 
-from episodic_dp import errors
 from episodic_dp import options
-from episodic_dp import plan
+from episodic_dp.errors import RunError
+from episodic_dp.errors import UnsoundPlanError
 
 if TYPE_CHECKING:  # They take half a second to import, and few use them.
   from flax import nnx
@@ -172,7 +172,7 @@ def check_model(model: object) -> None:
   """Raise RunError, with the line to type, for anything but a `Model`."""
   if not isinstance(model, Model):
     line = _line(model)
-    raise errors.RunError(
+    raise RunError(
         f"the network is {type(model).__name__} and must be a Model: give"
         f" models.{line}"
     )
@@ -264,13 +264,13 @@ def checked(model: Model, input_shape: tuple[int, ...]) -> Model:
   examples = jax.ShapeDtypeStruct((2, *input_shape), jnp.float32)
   logits = jax.eval_shape(model.apply, model.shapes, examples)
   if getattr(logits, "ndim", 0) != 2 or logits.shape[0] != 2:
-    raise errors.RunError(
+    raise RunError(
         f"the model maps examples {examples.shape} to"
         f" {getattr(logits, 'shape', type(logits).__name__)}: it must return"
         " logits [n, way]"
     )
   if not model.mixes_examples and mixes(model, tuple(input_shape)):
-    raise errors.RunError(
+    raise RunError(
         "mixes_examples=False, but changing one example changes the logits of"
         " another: remove the layer that mixes them, or set"
         " mixes_examples=True"
@@ -391,8 +391,8 @@ def from_haiku(
   return checked(model, input_shape)
 
 
-def _carried(who: str, what: str) -> plan.UnsoundPlanError:
-  return plan.UnsoundPlanError(
+def _carried(who: str, what: str) -> UnsoundPlanError:
+  return UnsoundPlanError(
       f"{who} has {what}: statistics carried from task to task leave without"
       " clipping; use the current batch's statistics"
       " (networks.batch_norm, norm='batch'), or networks.group_norm"
@@ -419,7 +419,7 @@ def augmented(
     return model
   shape = model.input_shape
   if shape is not None and len(shape) != 3:
-    raise errors.RunError(
+    raise RunError(
         f"augmentation mirrors images, but an example has the shape"
         f" {shape}: leave it out"
     )

@@ -24,9 +24,10 @@ import numpy as np
 import safetensors.numpy
 
 from episodic_dp import _validate
-from episodic_dp import errors
 from episodic_dp import foreign
 from episodic_dp import options
+from episodic_dp.errors import DataError
+from episodic_dp.errors import RunError
 from episodic_dp.models import model as model_lib
 from episodic_dp.models.model import Params
 from episodic_dp.output import files
@@ -100,7 +101,7 @@ def head(params: Params, name: str) -> Mask:
       lambda path, _: _is_head(path, name), params
   )
   if not any(jax.tree.leaves(mask)):
-    raise errors.RunError(
+    raise RunError(
         f"head={name!r}: expected the name of the network's last layer, one of"
         f" {sorted(by_name(params))}"
     )
@@ -200,7 +201,7 @@ def start_from(
     chosen = own_head
   if not chosen:
     reason = _NONE[trained].format(head=head)
-    raise errors.RunError(
+    raise RunError(
         f"trained={trained!r}: the network has no {reason}"
     )
   frozen = {name: a for name, a in start.items() if name not in moving}
@@ -332,7 +333,7 @@ def read_weights(
       if match is None:
         continue
       if match.expand(new) in named:
-        raise errors.DataError(
+        raise DataError(
             f"two arrays of {os.fspath(path)} get one name by rename: give each"
             " its own name"
         )
@@ -360,7 +361,7 @@ def _read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     return safetensors.numpy.load_file(path)
   except Exception as e:  # Both libraries raise many types for damaged files.
     # NumPy's own text advises to trust a file of Python objects.
-    raise errors.DataError(
+    raise DataError(
         f"the weights {path} cannot be read ({type(e).__name__}): give a file"
         " of arrays written by numpy.savez or safetensors"
     ) from e
@@ -392,7 +393,7 @@ def fitted(
       found.pop(name, None)
       del shapes[name]
   if others := sorted(found.keys() ^ shapes.keys()):
-    raise errors.DataError(
+    raise DataError(
         f"{source} and the network differ in {', '.join(others[:4])}: give"
         f" weights with the network's names, {', '.join(sorted(shapes)[:4])}"
         " (read_weights has rename={...} for files of other libraries)"
@@ -402,7 +403,7 @@ def fitted(
     array = found[name]
     is_float = jnp.issubdtype(array.dtype, jnp.floating)
     if array.shape != shape.shape or not is_float:
-      raise errors.DataError(
+      raise DataError(
           f"{source} has {name!r} as {array.dtype}{list(array.shape)} and the"
           f" network as {shape.dtype}{list(shape.shape)}: give weights of this"
           " network, or the network of these weights (config.model.width, norm)"
@@ -410,7 +411,7 @@ def fitted(
     with np.errstate(over="ignore"):  # The check below finds infinity.
       result[name] = np.asarray(array, shape.dtype)
     if not np.isfinite(result[name]).all():
-      raise errors.DataError(
+      raise DataError(
           f"{source} holds NaN or infinity in {name!r}: give finite weights"
       )
   return result

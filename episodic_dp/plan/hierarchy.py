@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 
 from episodic_dp import _validate
-from episodic_dp import errors
 from episodic_dp import plain
+from episodic_dp.errors import DataError
+from episodic_dp.errors import PlanError
+from episodic_dp.errors import shown
 from episodic_dp.plan import labels as labels_lib
 
 MAX_LEAVES = 2**31 - 1  # Leaf rows are int32 on the device.
@@ -67,13 +69,13 @@ class Hierarchy:
   def __post_init__(self) -> None:
     _check_levels(self.levels)
     if (self.sizes is None) == (self.offsets is None):
-      raise errors.PlanError(
+      raise PlanError(
           "a hierarchy needs either sizes (regular) or offsets (ragged);"
           " use Hierarchy.from_sizes, from_labels or regular"
       )
     depth = len(self.sizes if self.sizes is not None else self.offsets or ())
     if depth != len(self.levels):
-      raise errors.PlanError(
+      raise PlanError(
           f"{len(self.levels)} level names {self.levels} for a hierarchy of"
           f" depth {depth}: give one name per level"
       )
@@ -83,12 +85,12 @@ class Hierarchy:
           for name, size in zip(self.levels, self.sizes)
       ))
     if self.num_leaves > MAX_LEAVES:
-      raise errors.PlanError(
+      raise PlanError(
           f"the hierarchy has {self.num_leaves} leaves, more than 2^31 - 1 ="
           f" {MAX_LEAVES}: leaf rows are int32, so split the data set"
       )
     if self.num_leaves < 1:
-      raise errors.PlanError("the hierarchy has no leaf: give it examples")
+      raise PlanError("the hierarchy has no leaf: give it examples")
     if self.most_copies is not None:
       self._check_copies(self.most_copies)
     if self.offsets is not None:
@@ -101,12 +103,12 @@ class Hierarchy:
   def _check_copies(self, counts: tuple[int, ...]) -> None:
     """Raise PlanError unless the counts are possible."""
     if not self.copies:
-      raise errors.PlanError(
+      raise PlanError(
           f"most_copies={counts}: expected None with copies=False, where no"
           " record recurs; set copies=True"
       )
     if len(counts) != self.depth or counts[0] != 1:
-      raise errors.PlanError(
+      raise PlanError(
           f"most_copies={counts}: expected one number for each of the levels"
           f" {self.levels}, the first of them 1"
       )
@@ -155,7 +157,7 @@ class Hierarchy:
     offsets = []
     for name in levels[:-1]:
       if not all(plain.is_list(unit) for unit in layer):
-        raise errors.PlanError(
+        raise PlanError(
             f"sizes at level '{name}' are not lists: nest lists"
             f" {len(levels) - 1} deep for the levels {levels}, with whole"
             " numbers innermost"
@@ -221,7 +223,7 @@ class Hierarchy:
     most = 1
     if crossing is not None:
       if len(levels) < 3 or crossing != levels[1]:
-        raise errors.PlanError(
+        raise PlanError(
             f"crossing='{crossing}': expected the second of three levels or"
             f" more, and the levels are {levels}; put the level that it crosses"
             " directly above it"
@@ -318,7 +320,7 @@ class Hierarchy:
   def level_index(self, level: str) -> int:
     """Return the position (from 0) of a level; PlanError lists all levels."""
     if level not in self.levels:
-      raise errors.PlanError(
+      raise PlanError(
           f"unknown level '{level}': the hierarchy has {self.levels}"
       )
     return self.levels.index(level)
@@ -455,7 +457,7 @@ class Hierarchy:
     text = f"{self.levels[level]} {unit}"
     names = self.names[level] if self.names is not None else None
     if names is not None:
-      text += f" ({errors.shown(str(names[unit]))})"
+      text += f" ({shown(str(names[unit]))})"
     if level and self.offsets is not None:
       parent = int(self.parents(level)[unit])
       text += f" of {self.describe(level - 1, parent)}"
@@ -481,7 +483,7 @@ def offsets_of(counts: Sequence[int] | np.ndarray) -> np.ndarray:
 
 def _check_levels(levels: tuple[str, ...]) -> None:
   if not levels or len(set(levels)) != len(levels):
-    raise errors.PlanError(
+    raise PlanError(
         f"levels={levels}: expected one name or more, all distinct"
     )
   for name in levels:
@@ -492,8 +494,8 @@ def _check_levels(levels: tuple[str, ...]) -> None:
         or not name.isprintable()
         or len(name) > _LONGEST_LEVEL
     ):
-      raise errors.PlanError(
-          f"{errors.shown(name)} is not allowed as a level's name: use 1 to"
+      raise PlanError(
+          f"{shown(name)} is not allowed as a level's name: use 1 to"
           f" {_LONGEST_LEVEL} printable characters, other than 'episode'"
       )
 
@@ -512,11 +514,11 @@ def _label_arrays(labels: Mapping[str, Any]) -> dict[str, np.ndarray]:
       for name, array in labels.items()
   }
   if not arrays:
-    raise errors.PlanError("from_labels needs at least one label array")
+    raise PlanError("from_labels needs at least one label array")
   rows = next(iter(arrays.values())).size
   for name, array in arrays.items():
     if array.size != rows:
-      raise errors.DataError(
+      raise DataError(
           f"labels of '{name}' have shape {array.shape}: every label array"
           " must be a vector with one label per row of the data"
       )
@@ -563,7 +565,7 @@ def _sort_rows(
     if unknown.size:
       row = int(unknown[0])
       path = [f"{n} {a.item(row)!r}" for n, a in arrays.items()][: k + 1]
-      raise errors.DataError(
+      raise DataError(
           f"row {row} of the labels lies in {', '.join(path)}, which is not"
           " among the declared units: declare the unit, by a public rule, or"
           " leave the row out"
@@ -581,8 +583,8 @@ def _path(unit: Any, depth: int) -> tuple[Any, ...]:
   several = isinstance(unit, (tuple, list, np.ndarray))
   path = tuple(unit) if several else (unit,)
   if not 1 <= len(path) <= depth:
-    raise errors.DataError(
-        f"units hold {errors.shown(unit)}: give each unit as the tuple of its"
+    raise DataError(
+        f"units hold {shown(unit)}: give each unit as the tuple of its"
         f" labels, of up to {depth} levels, primary unit first"
     )
   return path
@@ -608,8 +610,8 @@ def _declared(
   if column.size and array.size:
     declared, held = column.item(0), array.item(0)
     if labels_lib.kind_of(declared) != labels_lib.kind_of(held):
-      raise errors.DataError(
-          f"units name '{name}' {errors.shown(declared)}, but the labels have"
-          f" {errors.shown(held)}: use text in both or numbers in both"
+      raise DataError(
+          f"units name '{name}' {shown(declared)}, but the labels have"
+          f" {shown(held)}: use text in both or numbers in both"
       )
   return column

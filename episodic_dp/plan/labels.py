@@ -10,7 +10,8 @@ import unicodedata
 
 import numpy as np
 
-from episodic_dp import errors
+from episodic_dp.errors import DataError
+from episodic_dp.errors import shown
 
 # Kind of labels -> its types.
 _KINDS: dict[str, tuple[type, ...]] = {
@@ -60,7 +61,7 @@ def read(name: str, values: Any, where: Where | None = None) -> np.ndarray:
   if array.ndim == 2 and array.shape[1] == 1:
     array = array[:, 0]
   if array.ndim != 1:
-    raise errors.DataError(
+    raise DataError(
         f"{name} have shape {array.shape}: give a vector with one label for"
         " each row of the data"
     )
@@ -75,7 +76,7 @@ def read(name: str, values: Any, where: Where | None = None) -> np.ndarray:
       return array.astype(object)
     return whole
   if array.dtype.kind not in "OSTU":
-    raise errors.DataError(
+    raise DataError(
         f"{name} are {array.dtype}: give whole numbers or text"
     )
   return _objects(where, array.astype(object).tolist())
@@ -100,7 +101,7 @@ def check_names(where: Where, names: Sequence[str]) -> None:
           f"{where(names.index(one))} is {ascii(one)[:_LONGEST]}"
           for one in (other, name)
       )
-      raise errors.DataError(
+      raise DataError(
           f"{first} and {second}, which differ only in blanks or in their"
           " Unicode form: spell one name one way, and make two names differ"
           " visibly"
@@ -113,14 +114,14 @@ def _floats(where: Where, array: np.ndarray) -> np.ndarray:
   wrong = ~(np.abs(array) < 2.0**bits)
   if wrong.any():
     row = int(np.argmax(wrong))
-    raise errors.DataError(
+    raise DataError(
         f"{where(row)} is {array[row]}, which names nobody or, from 2^{bits}"
         " on, several numbers: leave the row out, or give whole numbers or text"
     )
   found = array.astype(np.float64)
   if (found != array).any():
     row = int(np.argmax(found != array))
-    raise errors.DataError(
+    raise DataError(
         f"{where(row)} is {array[row]}, which 64 bits cannot hold: give whole"
         " numbers or text"
     )
@@ -141,14 +142,14 @@ def _objects(where: Where, items: list[Any]) -> np.ndarray:
     own = kind_of(item)
     blank = own in ("text", "bytes") and not item.strip()
     if not own or blank or item != item:
-      raise errors.DataError(
-          f"{where(row)} is {errors.shown(item)}, which is no label: leave the"
+      raise DataError(
+          f"{where(row)} is {shown(item)}, which is no label: leave the"
           " row out, or give a whole number or text"
       )
     if own != kind:
-      raise errors.DataError(
-          f"{where(row)} is {errors.shown(item)}, {own}, and {where(0)} is"
-          f" {errors.shown(items[0])}, {kind}: give numbers alone or text alone"
+      raise DataError(
+          f"{where(row)} is {shown(item)}, {own}, and {where(0)} is"
+          f" {shown(items[0])}, {kind}: give numbers alone or text alone"
       )
   if kind == "true or false":
     return np.asarray(items, bool)
@@ -158,8 +159,8 @@ def _objects(where: Where, items: list[Any]) -> np.ndarray:
     try:
       items = [item.decode() for item in items]
     except UnicodeDecodeError as e:
-      raise errors.DataError(
-          f"{where(items.index(e.object))} is {errors.shown(e.object)}, which"
+      raise DataError(
+          f"{where(items.index(e.object))} is {shown(e.object)}, which"
           " is no text in UTF-8: decode the bytes"
       ) from e
   check_names(where, items)

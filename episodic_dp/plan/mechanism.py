@@ -5,7 +5,7 @@ import math
 from typing import Any, Literal
 
 from episodic_dp import _validate
-from episodic_dp import errors
+from episodic_dp.errors import PlanError
 
 EPISODE = "episode"
 """The `clip_unit` of tasks that the episode makes from classes."""
@@ -118,7 +118,7 @@ class Mechanism:
     if c != math.inf:
       _validate.positive("clip_norm", c)
     if math.isinf(c) and (z > 0 or self.clipping == "private_quantile"):
-      raise errors.PlanError(
+      raise PlanError(
           f"clip_norm=inf with noise_multiplier={z} and"
           f" clipping='{self.clipping}': expected a finite clip_norm, or"
           " noise_multiplier=0"
@@ -172,7 +172,7 @@ class Mechanism:
     if values == (None, None):
       return
     if None in (*values, self.inner_steps, self.order):
-      raise errors.PlanError(
+      raise PlanError(
           f"inner_clip_norm={values[0]!r}, inner_noise_multiplier="
           f"{values[1]!r}, inner_steps={self.inner_steps!r},"
           f" order={self.order!r}: noisy inner steps need all four; without"
@@ -186,7 +186,7 @@ class Mechanism:
       for name, example in names.items():
         value = getattr(self, name)
         if (value is not None) != (kind == self.clipping):
-          raise errors.PlanError(
+          raise PlanError(
               f"{name}={value!r} with clipping={self.clipping!r}: expected a"
               f" number with clipping={kind!r} and None otherwise, such as"
               f" --config.mechanism.{name}={example}"
@@ -197,7 +197,7 @@ class Mechanism:
       sigma = _validate.positive("count_noise", self.count_noise)
       z = self.noise_multiplier
       if sigma <= z / 2:
-        raise errors.PlanError(
+        raise PlanError(
             f"count_noise={sigma}: spends all of noise_multiplier={z} on the"
             f" count of norms; expected more than {z / 2}, such as {10 * z}"
         )

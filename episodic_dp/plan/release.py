@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from episodic_dp import errors
 from episodic_dp import plain
+from episodic_dp.errors import PlanError
+from episodic_dp.errors import UnsoundPlanError
 from episodic_dp.plan import hierarchy as hierarchy_lib
 from episodic_dp.plan import sampler_error
 from episodic_dp.plan import stages
@@ -64,7 +65,7 @@ class Release:
   def __post_init__(self) -> None:
     clipping = self.mechanism.clipping
     if self.mechanism.noisy_inner_steps and clipping != "fixed":
-      raise errors.UnsoundPlanError(
+      raise UnsoundPlanError(
           f"clipping={clipping!r} with noisy inner steps: the proof of"
           " sample-level training needs fixed clip norms; use clipping='fixed'"
       )
@@ -145,7 +146,7 @@ def _check_first_level(
   for k in range(stages.class_level(hierarchy, plan)):
     level, stage = hierarchy.levels[k], plan.stages[k]
     if above and stage.random_count:
-      raise errors.UnsoundPlanError(
+      raise UnsoundPlanError(
           f"stage {stage} of level '{level}' is below {' and '.join(above)}, of"
           " which every unit is sampled, and an episode makes its tasks of the"
           f" first level: begin the hierarchy with '{level}', so that each"
@@ -162,7 +163,7 @@ def _check_grouped_tasks(plan: stages.SamplingPlan) -> None:
     return
   for stage in plan.stages[:-1]:
     if stage.random_count:
-      raise errors.UnsoundPlanError(
+      raise UnsoundPlanError(
           f"form='{plan.form}' with {stage} for classes: a step has a"
           " random number of classes, and one more class regroups every task;"
           " use FixedSize for the class stages, or form='unit'"
@@ -179,7 +180,7 @@ def _check_clip_unit(release: Release) -> None:
     tasks, nearest = "form='unit'", hierarchy.levels[0]
     if episode is None:
       tasks, nearest = "no episode", hierarchy.levels[-1]
-    raise errors.PlanError(
+    raise PlanError(
         "clip_unit='episode': expected tasks made from sampled classes"
         f" (form='disjoint' or 'independent'); this plan has {tasks}: use"
         f" clip_unit='{nearest}'"
@@ -189,7 +190,7 @@ def _check_clip_unit(release: Release) -> None:
   task, examples = release.task_unit, hierarchy.levels[-1]
   if unit == task:
     if release.mechanism.noisy_inner_steps:
-      raise errors.PlanError(
+      raise PlanError(
           f"inner_noise_multiplier with clip_unit='{unit}': noisy inner steps"
           " protect examples only if these are clipped one by one; use"
           f" clip_unit='{examples}', or leave out inner_clip_norm and"
@@ -201,13 +202,13 @@ def _check_clip_unit(release: Release) -> None:
     first, classes = "", stages.class_level(hierarchy, release.plan)
     if hierarchy.level_index(unit) < classes:
       first = f", or begin the hierarchy with '{unit}'"
-    raise errors.UnsoundPlanError(
+    raise UnsoundPlanError(
         f"clip_unit='{unit}': it is inside an adapted task and holds several"
         " examples, which no proof covers; use clip_unit='"
         f"{task}', or '{examples}' with noisy inner steps{first}"
     )
   else:
-    raise errors.UnsoundPlanError(
+    raise UnsoundPlanError(
         f"clip_unit='{unit}': form='{episode.form}' makes tasks from groups of"
         " sampled classes; use clip_unit='episode'"
     )
@@ -218,20 +219,20 @@ def _check_sample_level(release: Release, task: str) -> None:
   mechanism, episode = release.mechanism, release.plan.task_form
   unit = mechanism.clip_unit
   if not mechanism.noisy_inner_steps:
-    raise errors.UnsoundPlanError(
+    raise UnsoundPlanError(
         f"clip_unit='{unit}' inside an adapted task is sample-level training,"
         " which protects support examples by noisy inner steps only; set"
         " inner_clip_norm, inner_noise_multiplier, inner_steps and"
         f" order='first', or use clip_unit='{task}'"
     )
   if mechanism.order != "first":
-    raise errors.UnsoundPlanError(
+    raise UnsoundPlanError(
         f"order='{mechanism.order}' with clip_unit='{unit}' (second-order"
         " leak): the outer gradient through the inner steps reads the support"
         " examples again, without noise; use order='first'"
     )
   if episode.form == "independent" or release.hierarchy.copies:
-    raise errors.UnsoundPlanError(
+    raise UnsoundPlanError(
         f"clip_unit='{unit}' with form='independent' or in a hierarchy with"
         " copies: no proof covers examples that recur as support and as query"
         f" in several tasks of a step; use clip_unit='{task}', or another form"
@@ -246,7 +247,7 @@ def _check_slots(release: Release) -> None:
   counts = hierarchy.child_counts(last)
   fewest = int(counts[counts > 0].min())
   if not isinstance(stage, stages.FixedSize) or fewest <= stage.n:
-    raise errors.UnsoundPlanError(
+    raise UnsoundPlanError(
         f"no guarantee for level '{hierarchy.levels[last]}': {stage} samples"
         f" all {fewest} examples of a class, so removing one moves another from"
         " the query set into the support set (the slots must be filled either"
@@ -262,7 +263,7 @@ def _check_copies(release: Release, k: int) -> None:
   if most == 1:
     return  # The record is in one primary unit, as in any tree.
   if most == 0:
-    raise errors.UnsoundPlanError(
+    raise UnsoundPlanError(
         f"no guarantee for level '{level}': several units of level '{primary}'"
         " may hold the same record (copies=True), and their number is not"
         " given; count them and set most_copies, or ask for level"
@@ -272,14 +273,14 @@ def _check_copies(release: Release, k: int) -> None:
     _check_crossing(release, k)
     return
   if hierarchy.sizes is None:
-    raise errors.UnsoundPlanError(
+    raise UnsoundPlanError(
         f"no guarantee for level '{level}': one {level} is in several {primary}"
         " units of different sizes, which is proved only for tasks across"
         f" them; use an episode of form='independent' with classes='{primary}',"
         f" or put '{level}' above '{primary}'"
     )
   if isinstance(stage, stages.RandomAllocation):
-    raise errors.UnsoundPlanError(
+    raise UnsoundPlanError(
         f"no guarantee for level '{level}': with {stage} the steps that use its"
         " copies are not independent; use Poisson or FixedSize for"
         f" level '{primary}', or ask for that level"
@@ -291,14 +292,14 @@ def _check_crossing(release: Release, k: int) -> None:
   hierarchy, plan = release.hierarchy, release.plan
   level, primary = hierarchy.levels[k], hierarchy.levels[0]
   if k > 1:
-    raise errors.UnsoundPlanError(
+    raise UnsoundPlanError(
         f"no guarantee for level '{level}': one {level} may be in several"
         f" {primary} units with other levels between, and form="
         f"'{plan.form}' is proved only for the level right below them; use"
         f" form='unit', or ask for level '{primary}'"
     )
   if plan.form == "disjoint" and stages.class_level(hierarchy, plan):
-    raise errors.UnsoundPlanError(
+    raise UnsoundPlanError(
         f"no guarantee for level '{level}': one {level} is in several"
         f" {primary} units, and form='disjoint' would cut tasks from parts of"
         f" it; use classes='{primary}', or form='independent'"
@@ -324,7 +325,7 @@ def _check_regrouping(release: Release, k: int) -> None:
   for j in range(k + 1, classes + 1):
     below = hierarchy.child_counts(j)
     if isinstance(plan.stages[j], stages.All) and below.min() < below.max():
-      raise errors.UnsoundPlanError(
+      raise UnsoundPlanError(
           f"no guarantee for level '{hierarchy.levels[k]}': {plan.stages[j]}"
           f" samples as many of level '{hierarchy.levels[j]}' as the largest"
           " unit has, so removing that unit regroups the tasks; use"
@@ -340,7 +341,7 @@ def _check_regrouping(release: Release, k: int) -> None:
     remedy = f"FixedSize({most}) or fewer"
     if most < 1:
       remedy = f"fewer than {int(counts.min())}, in tasks of a smaller way"
-    raise errors.UnsoundPlanError(
+    raise UnsoundPlanError(
         f"no guarantee for level '{hierarchy.levels[k]}': {stage} samples every"
         " unit of a family, so removing one leaves fewer classes and regroups"
         f" the tasks; use {remedy}"
@@ -467,7 +468,7 @@ def _offsets(levels: Sequence[Sequence[_Run]]) -> tuple[np.ndarray, ...]:
         or total > _MOST_UNITS
         or below > hierarchy_lib.MAX_LEAVES
     ):
-      raise errors.PlanError(
+      raise PlanError(
           f"hierarchy.child_counts[{k}] counts the {below} children of {total}"
           f" units: expected {units} units, as in the level above, at most"
           f" {_MOST_UNITS}, and at most 2^31 - 1 children"

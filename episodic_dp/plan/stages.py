@@ -18,8 +18,9 @@ from typing import Any, Literal
 import numpy as np
 
 from episodic_dp import _validate
-from episodic_dp import errors
 from episodic_dp import plain
+from episodic_dp.errors import PlanError
+from episodic_dp.errors import shown
 from episodic_dp.plan import hierarchy as hierarchy_lib
 
 
@@ -98,7 +99,7 @@ class Poisson(_Rule):
   def __post_init__(self) -> None:
     is_number = isinstance(self.p, numbers.Real)
     if not is_number or isinstance(self.p, bool) or not 0 < self.p <= 1:
-      raise errors.PlanError(
+      raise PlanError(
           f"p={self.p!r} of Poisson(p): expected a number above 0, at most 1"
       )
 
@@ -215,8 +216,8 @@ def parse_stage(text: str) -> Stage:
   except (
       KeyError, SyntaxError, TypeError, ValueError, ZeroDivisionError
   ):
-    raise errors.PlanError(
-        f"stage {errors.shown(text)} cannot be parsed: write FixedSize(n),"
+    raise PlanError(
+        f"stage {shown(text)} cannot be parsed: write FixedSize(n),"
         " Poisson(p), All() or RandomAllocation(steps) with a number, such as"
         " 'FixedSize(5)', 'Poisson(0.004)' or 'Poisson(8/30)'"
     ) from None
@@ -260,7 +261,7 @@ class Episode:
     if self.form == "independent":
       _validate.count("tasks", self.tasks, 1)
     elif self.tasks is not None:
-      raise errors.PlanError(
+      raise PlanError(
           f"tasks={self.tasks} with form='{self.form}': expected None, because"
           " the stages determine the number of tasks; leave it out, or use"
           " form='independent'"
@@ -296,15 +297,15 @@ class SamplingPlan:
   def __post_init__(self) -> None:
     object.__setattr__(self, "stages", tuple(self.stages))
     if not self.stages:
-      raise errors.PlanError("stages=(): expected at least one stage")
+      raise PlanError("stages=(): expected at least one stage")
     for k, stage in enumerate(self.stages):
       if not isinstance(stage, Stage):
-        raise errors.PlanError(
+        raise PlanError(
             f"{stage!r} is not a stage: use FixedSize(n), Poisson(p), All() or,"
             " first, RandomAllocation(steps)"
         )
       if k > 0 and isinstance(stage, RandomAllocation):
-        raise errors.PlanError(
+        raise PlanError(
             f"{stage} is not the first stage: a pass goes over the primary"
             " units; use FixedSize(n), Poisson(p) or All() below them"
         )
@@ -387,7 +388,7 @@ def check_depth(
 ) -> None:
   """Raise PlanError unless the plan has one stage per level."""
   if len(plan.stages) != hierarchy.depth:
-    raise errors.PlanError(
+    raise PlanError(
         f"the plan has {len(plan.stages)} stages and the hierarchy"
         f" {hierarchy.depth} levels {hierarchy.levels}: give one for each"
     )
@@ -406,7 +407,7 @@ def class_level(
     return max(hierarchy.depth - 2, 0)
   level = hierarchy.level_index(episode.classes)
   if level == hierarchy.depth - 1 and level > 0:
-    raise errors.PlanError(
+    raise PlanError(
         f"classes='{episode.classes}': expected a level above the examples, one"
         f" of {hierarchy.levels[:-1]}"
     )

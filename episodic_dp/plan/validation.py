@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from episodic_dp import errors
+from episodic_dp.errors import PlanError
 from episodic_dp.plan import stages
 from episodic_dp.plan.hierarchy import Hierarchy
 
@@ -24,13 +24,13 @@ def validate(hierarchy: Hierarchy, plan: stages.SamplingPlan) -> None:
   episode, levels = plan.episode, hierarchy.levels
   if episode is not None:
     if len(levels) == 1:
-      raise errors.PlanError(
+      raise PlanError(
           "an episode needs a class level above the examples, but the"
           f" hierarchy has only the level '{levels[0]}'"
       )
     classes = stages.class_level(hierarchy, plan)
     if episode.form == "unit" and classes < 1 and episode.way > 1:
-      raise errors.PlanError(
+      raise PlanError(
           f"form='unit' makes a task of way {episode.way} from every sampled"
           f" {levels[0]}, so the classes must be a level between it and the"
           f" examples, but the levels are {levels}: name another level as"
@@ -45,7 +45,7 @@ def validate(hierarchy: Hierarchy, plan: stages.SamplingPlan) -> None:
         place = "the hierarchy"
         if k > 0:
           place = hierarchy.describe(k - 1, unit)
-        raise errors.PlanError(
+        raise PlanError(
             f"{place} has {counts[unit]} of level '{levels[k]}', and stage"
             f" FixedSize({stage.n}) samples {stage.n}: sample at most"
             f" {counts[unit]}, leave out small units by a public rule, or set"
@@ -69,7 +69,7 @@ def _drawn(
     counts = hierarchy.child_counts(level)
     low, high = int(counts.min()), int(counts.max())
     if isinstance(stage, stages.Poisson):
-      raise errors.PlanError(
+      raise PlanError(
           f"stage {stage} of level '{hierarchy.levels[level]}' samples a random"
           " number, but an episode has a fixed number of classes and examples:"
           " use FixedSize(n)"
@@ -77,7 +77,7 @@ def _drawn(
     if isinstance(stage, stages.FixedSize):
       high = stage.n  # Short units are checked elsewhere.
     elif low != high and not plan.allow_short_units:
-      raise errors.PlanError(
+      raise PlanError(
           f"level '{hierarchy.levels[level]}' gives between {low} and {high}"
           f" units with {stage}, but an episode has a fixed number: use"
           f" FixedSize({max(low, 1)})"
@@ -95,7 +95,7 @@ def _validate_episode(
   drawn = _drawn(hierarchy, plan, below)
   examples = math.prod(drawn)
   if _differs(examples, episode.shot + episode.query, plan, below):
-    raise errors.PlanError(
+    raise PlanError(
         f"shot {episode.shot} + query {episode.query} ="
         f" {episode.shot + episode.query}, but the stages below"
         f" '{hierarchy.levels[level]}' sample {' x '.join(map(str, drawn))} of"
@@ -103,7 +103,7 @@ def _validate_episode(
     )
   together = math.prod(drawn[1:])
   if episode.shot % together:
-    raise errors.PlanError(
+    raise PlanError(
         f"each {hierarchy.levels[level + 1]} gives {together} examples of a"
         f" class and shot is {episode.shot}, so one would be in the support and"
         " in the query set: make shot and query multiples of"
@@ -115,19 +115,19 @@ def _validate_episode(
   classes = math.prod(_drawn(hierarchy, plan, upper))
   if episode.form == "disjoint":
     if classes % episode.way:
-      raise errors.PlanError(
+      raise PlanError(
           f"the class stages sample {classes} classes, which do not divide into"
           f" tasks of way {episode.way}: sample a multiple of {episode.way}"
       )
     inner = math.prod(_drawn(hierarchy, plan, range(1, level + 1)))
     if inner % episode.way and episode.way % inner:
-      raise errors.PlanError(
+      raise PlanError(
           f"each {hierarchy.levels[0]} gives {inner} classes and a task has way"
           f" {episode.way}: one must divide the other, or a task would hold"
           " part of one unit and part of the next"
       )
   elif _differs(classes, episode.way, plan, upper):
-    raise errors.PlanError(
+    raise PlanError(
         f"way {episode.way} differs from the {classes} classes that the class"
         f" stages sample: make them equal (way is their product)"
     )
@@ -181,7 +181,7 @@ def tasks_per_step(
   """
   episode = plan.episode
   if episode is None:
-    raise errors.PlanError("a plan without an episode has no tasks")
+    raise PlanError("a plan without an episode has no tasks")
   if plan.repeats:
     return float(plan.repeats[0])
   stage, units = plan.stages[0], hierarchy.num_units(0)

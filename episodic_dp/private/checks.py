@@ -6,11 +6,13 @@ from jax import ad_checkpoint
 import jax.numpy as jnp
 import numpy as np
 
-from episodic_dp import errors
 from episodic_dp import learners
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
 from episodic_dp.data import dataset as dataset_lib
+from episodic_dp.errors import DataError
+from episodic_dp.errors import PlanError
+from episodic_dp.errors import UnsoundPlanError
 from episodic_dp.models import model as model_lib
 from episodic_dp.models.model import Params
 from episodic_dp.private import sample_level
@@ -49,7 +51,7 @@ def check(
       ("inner_steps", mechanism.inner_steps, learner.inner_steps),
   ):
     if None not in (stated, actual) and stated != actual:
-      raise plan_lib.PlanError(
+      raise PlanError(
           f"mechanism.{name}={stated!r} and learner.{name}={actual!r}:"
           " expected equal values, since the guarantee is for the mechanism's"
       )
@@ -68,7 +70,7 @@ def check_tree(
 ) -> None:
   """Raise PlanError if a release describes another tree than the data's."""
   if not release.hierarchy.same_tree(dataset.hierarchy):
-    raise plan_lib.PlanError(
+    raise PlanError(
         f"the release describes {release.hierarchy} and the data are"
         f" {dataset.hierarchy}, so its guarantee is for another sampler; use"
         " Release(dataset.hierarchy, plan, mechanism)"
@@ -87,7 +89,7 @@ def _check_range(mechanism: plan_lib.Mechanism) -> None:
   ):
     for value in (norm, norm * (multiplier or 1.0)):
       if not (np.isinf(norm) or _MIN <= value <= _MAX):
-        raise plan_lib.PlanError(
+        raise PlanError(
             f"{name}={norm} with noise of {multiplier} times as much: expected"
             f" both between {_MIN} and {_MAX}, the range of float32; scale the"
             " loss"
@@ -97,7 +99,7 @@ def _check_range(mechanism: plan_lib.Mechanism) -> None:
 def _check_images(images: np.ndarray) -> None:
   """Refuse images of another dtype, and numbers that are not finite."""
   if images.dtype not in (np.uint8, np.float32):
-    raise errors.DataError(
+    raise DataError(
         f"images of dtype {images.dtype}: give uint8 (0 to 255) or float32"
     )
   if images.dtype == np.float32:
@@ -106,7 +108,7 @@ def _check_images(images: np.ndarray) -> None:
     with np.errstate(invalid="ignore"):
       bad = ~np.isfinite(images.sum(pixels, dtype=np.float64))
     if bad.any():
-      raise errors.DataError(
+      raise DataError(
           f"{bad.sum()} images hold NaN or infinity, first row"
           f" {int(np.argmax(bad))}: remove or repair them"
       )
@@ -127,14 +129,14 @@ def _check_rows(dataset: dataset_lib.Dataset) -> None:
   rows = np.asarray(made(jnp.asarray(hierarchy.rows, jnp.int32)))
   outside = rows[(rows < 0) | (rows >= available)]
   if outside.size:
-    raise errors.DataError(
+    raise DataError(
         f"the hierarchy refers to row {outside.max()} of {available} images:"
         " rows must"
         f" be in 0 .. {available - 1}"
     )
   counts = np.bincount(rows)
   if counts.max() > 1 and not hierarchy.leaves_recur:
-    raise plan_lib.UnsoundPlanError(
+    raise UnsoundPlanError(
         f"the hierarchy has {hierarchy.num_leaves} leaves with copies=False,"
         " so no record may recur, but"
         f" several of them are one row, such as {counts.argmax()} of"
@@ -152,18 +154,18 @@ def _check_examples(
   """Check the learner and the labels of a plan without an episode."""
   leaf, labels = dataset.hierarchy.levels[-1], dataset.labels
   if mechanism.clip_unit != leaf or mechanism.noisy_inner_steps:
-    raise plan_lib.PlanError(
+    raise PlanError(
         "the plan has no episode, so every example is clipped separately: use"
         f" clip_unit='{leaf}' without noisy inner steps, or give"
         " SamplingPlan(..., episode=Episode(way, shot, query))"
     )
   if learner.adapts:
-    raise plan_lib.PlanError(
+    raise PlanError(
         f"{type(learner).__name__} adapts to support sets, and a plan without"
         " an episode has none: use learners.Supervised, or give an episode"
     )
   if labels is None:
-    raise errors.DataError(
+    raise DataError(
         "a plan without an episode needs labels: give ArrayDataset(labels=...)"
     )
   params = jax.eval_shape(learner.init, jax.random.key(0))
@@ -171,7 +173,7 @@ def _check_examples(
   logits = jax.eval_shape(learner.predict, params, None, image)
   classes = int(labels.max()) + 1
   if logits.shape[-1] < classes or labels.min() < 0:
-    raise plan_lib.PlanError(
+    raise PlanError(
         f"the model gives logits {logits.shape[1:]} and the labels are"
         f" {int(labels.min())} to {classes - 1}: build it with {classes}"
         f" outputs (--config.model.outputs={classes})"
@@ -191,7 +193,7 @@ def _check_tasks(
   outputs = dataset.targets or episode.way
   wanted = (episode.way * episode.query, outputs)
   if logits.shape != wanted:
-    raise plan_lib.PlanError(
+    raise PlanError(
         f"the model gives logits of shape {logits.shape} for an episode of way"
         f" {episode.way}: expected {wanted}; build the model with"
         f" way={outputs}"
@@ -260,19 +262,19 @@ def _check_sample_level(
       ),
   ):
     if broken:
-      raise plan_lib.UnsoundPlanError(reason)
+      raise UnsoundPlanError(reason)
   stated = release.mechanism.inner_steps or 0
   # Only tasks have noisy inner steps.
   params, task = _shapes(learner, dataset, release.plan.task_form)
   steps, leaks = _uses_of_support(learner, params, task.support)
   if steps not in (list(range(stated)), ["traced"] * stated):
-    raise plan_lib.UnsoundPlanError(
+    raise UnsoundPlanError(
         f"{name}.adapt requests the inner gradients {steps}, but the mechanism"
         f" has inner_steps={stated}: request each of them once, because each"
         " is released once"
     )
   if leaks:
-    raise plan_lib.UnsoundPlanError(
+    raise UnsoundPlanError(
         f"{name}.adapt reads the support set in another way than"
         " inner_gradient(loss)(params, support, step) with the unchanged"
         " support set and a loss of one example, so that part is not clipped;"
@@ -289,7 +291,7 @@ def _check_network(
   random layers; its declared property is not used.
   """
   if model_lib.mixes(learner.model, dataset.image_shape):
-    raise plan_lib.UnsoundPlanError(
+    raise UnsoundPlanError(
         f"clip_unit='{clip_unit}' with a model that mixes examples (changing"
         " one of them changes the outputs of others, as batch normalisation"
         f" does): a gradient would belong to no single {clip_unit}; use"

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from episodic_dp import backends
-from episodic_dp import errors
+from episodic_dp.errors import RunError
 
 KEY_BYTES = 8  # threefry takes 64 bits.
 IMPLEMENTATION = "threefry2x32"
@@ -37,7 +37,7 @@ def secret_key(data: bytes | None = None) -> jax.Array:
   if data is None:
     data = secrets.token_bytes(KEY_BYTES)
   if len(data) != KEY_BYTES:
-    raise errors.RunError(
+    raise RunError(
         f"data={len(data)} bytes: expected {KEY_BYTES} for a key"
     )
   backends.ask_for_cores()
@@ -57,7 +57,7 @@ def check_key(key: Any) -> None:
       and key.ndim == 0
       and str(jax.random.key_impl(key)) == IMPLEMENTATION
   ):
-    raise errors.RunError(
+    raise RunError(
         f"key {type(key).__name__} of shape {np.shape(key)}: expected one typed"
         f" key of {IMPLEMENTATION}; use private.secret_key()"
     )

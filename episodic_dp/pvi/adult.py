@@ -16,7 +16,7 @@ import os
 
 import numpy as np
 
-from episodic_dp import plan as plan_lib
+from episodic_dp.errors import PlanError
 from episodic_dp.output import files
 from episodic_dp.pvi import tables
 
@@ -129,7 +129,7 @@ def divide(
   rng = np.random.default_rng(seed)
   total, half = len(labels), clients // 2
   if clients < 2 or clients % 2:
-    raise plan_lib.PlanError(
+    raise PlanError(
         f"clients={clients}: expected an even number, at least 2: half"
         " of them are small"
     )
@@ -142,7 +142,7 @@ def divide(
   of_ones = small - of_zeros
   enough = of_zeros * half <= len(zeros) and of_ones * half <= len(ones)
   if small < 1 or of_zeros < 0 or of_ones < 0 or not enough:
-    raise plan_lib.PlanError(
+    raise PlanError(
         f"size_factor={size_factor} and balance_factor={balance_factor} need"
         f" {of_zeros} and {of_ones} rows of the two classes in each of {half}"
         f" small clients, but there are {len(zeros)} and {len(ones)} rows: take"

@@ -49,6 +49,7 @@ import jax.numpy as jnp
 
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
+from episodic_dp.errors import UnsoundPlanError
 from episodic_dp.private import clipping
 from episodic_dp.private import keys
 from episodic_dp.private import noise
@@ -278,25 +279,25 @@ def check_release(
   """
   stage, mechanism = release.plan.stages[-1], release.mechanism
   if len(release.levels) > 1 or release.plan.episode is not None:
-    raise plan_lib.UnsoundPlanError(
+    raise UnsoundPlanError(
         f"private inference with the levels {release.levels}: the proof covers"
         " single units of one level, without episodes; give a hierarchy of"
         " clients only for client-level privacy, or of examples only for"
         " local privacy"
     )
   if not isinstance(stage, (plan_lib.Poisson, plan_lib.All)):
-    raise plan_lib.UnsoundPlanError(
+    raise UnsoundPlanError(
         f"private inference with {stage}: a visit may be cut off or be late,"
         " and clients remember earlier rounds, so the proof needs independent"
         " samples of units in every step; use Poisson(p) or All()"
     )
   if mechanism.clipping != "fixed":
-    raise plan_lib.UnsoundPlanError(
+    raise UnsoundPlanError(
         f"private inference with clipping={mechanism.clipping!r}: the proof"
         " covers constant clip norms only; use clipping='fixed'"
     )
   if remembers and mechanism.clip_by != "global":
-    raise plan_lib.UnsoundPlanError(
+    raise UnsoundPlanError(
         f"client-level privacy with clip_by={mechanism.clip_by!r}: a client"
         " remembers the part that was clipped, for which only global clipping"
         " is proved; use clip_by='global'"

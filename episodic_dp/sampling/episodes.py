@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from episodic_dp import errors
+from episodic_dp.errors import DataError
+from episodic_dp.errors import PlanError
 from episodic_dp.plan import hierarchy as hierarchy_lib
 from episodic_dp.plan import sampler_error
 from episodic_dp.plan import stages as stages_lib
@@ -71,7 +72,7 @@ def task_indices(
   """
   expected = (*plan.repeats, *sampler_error.capacities(hierarchy, plan))
   if plan.episode is None or indices.shape != expected:
-    raise errors.PlanError(
+    raise PlanError(
         f"indices of shape {indices.shape} are not a sample of tasks of {plan}:"
         " pass the result of sample() for a plan with an episode"
     )
@@ -115,7 +116,7 @@ def make_episode(
   way, shot, images = episode.way, episode.shot, jnp.asarray(images)
   expected = (way, shot + episode.query)
   if images.shape[:2] != expected or images.ndim not in (3, 4, 5):
-    raise errors.DataError(
+    raise DataError(
         f"images of shape {images.shape} do not fit way {way} and shot {shot} +"
         f" query {episode.query}: give [{way}, {expected[1]}, ...]"
     )
@@ -143,7 +144,7 @@ def _as_floats(images: jax.Array) -> jax.Array:
   if images.dtype == jnp.uint8:
     return images.astype(jnp.float32) / 255.0
   if not jnp.issubdtype(images.dtype, jnp.floating):
-    raise errors.DataError(
+    raise DataError(
         f"images of dtype {images.dtype} have no known scale: use uint8 (0 to"
         " 255) or floating point"
     )
@@ -172,7 +173,7 @@ def _split_points(
 ) -> tuple[jax.Array, jax.Array]:
   """Split points [1, n, 1, 1, features + targets] into inputs and targets."""
   if points.shape[0] != 1 or points.shape[2:4] != (1, 1):
-    raise errors.DataError(
+    raise DataError(
         f"points of shape {points.shape} with {targets} targets: give"
         f" [1, shot + query, 1, 1, features + {targets}] and way=1"
     )

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from episodic_dp import _validate
-from episodic_dp import errors
+from episodic_dp.errors import RunError
 from episodic_dp.plan import hierarchy as hierarchy_lib
 from episodic_dp.plan import release as release_lib
 from episodic_dp.plan import sampler_error
@@ -269,7 +269,7 @@ def group_tasks(
 
 def _check(key: bytes, step: int) -> None:
   if not isinstance(key, bytes) or len(key) != KEY_BYTES:
-    raise errors.RunError(
+    raise RunError(
         f"the key must be {KEY_BYTES} secret bytes: use"
         " numpy_sampler.secret_key()"
     )

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from episodic_dp import errors
+from episodic_dp.errors import PlanError
 from episodic_dp.plan import hierarchy as hierarchy_lib
 from episodic_dp.sampling import draws
 
@@ -128,7 +128,7 @@ def synthetic_participants(
     PlanError: sizes that do not fit, or a seed out of range.
   """
   if not 0 <= key_seed < 2**32:
-    raise errors.PlanError(
+    raise PlanError(
         f"key_seed={key_seed}: expected 0 to 2^32 - 1, which fits 32 bits"
     )
   for name, drawn, pool, size in (
@@ -136,12 +136,12 @@ def synthetic_participants(
       ("per_class", per_class, "examples_per_class", examples_per_class),
   ):
     if not 1 <= drawn <= size:
-      raise errors.PlanError(
+      raise PlanError(
           f"{name} {drawn} cannot be drawn without replacement from {pool}"
           f" {size}: use 1 to {size}"
       )
   if classes * examples_per_class > hierarchy_lib.MAX_LEAVES:
-    raise errors.PlanError(
+    raise PlanError(
         f"{classes} classes of {examples_per_class} examples are more than"
         " 2^31 - 1 rows: split the data set"
     )

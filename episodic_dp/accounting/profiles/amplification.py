@@ -51,7 +51,7 @@ from typing import Literal
 import numpy as np
 import scipy
 
-from episodic_dp import errors
+from episodic_dp.errors import UnsoundPlanError
 
 Direction = Literal["remove", "add"]
 DIRECTIONS: tuple[Direction, Direction] = ("remove", "add")
@@ -328,7 +328,7 @@ class UnitProfile:
     Raises:
       UnsoundPlanError: it is not proved for such units.
     """
-    raise errors.UnsoundPlanError(
+    raise UnsoundPlanError(
         f"no guarantee for {type(self).__name__} in a pass over the units: use"
         " Poisson or FixedSize for the first level"
     )
