@@ -173,21 +173,22 @@ def phases_of(
   elif rest:
     parts.append((rest, 1))
   primary_unit = not release.hierarchy.level_index(level)
+  known = tuple(unit.in_known_step() for unit in units)
   if condition_on_step and (replaced or not primary_unit):
-    known = tuple(unit.in_known_step() for unit in units)
     found.append(Phase(known, sum(times for _, times in parts)))
   else:
     primary = sensitivity.unit_profiles(release, release.levels[0])
     farthest = max(unit.tail[1] for unit in primary)
     for released, times in parts:
       whole = allocation.Allocation(whole_pass, released, farthest)
-      inner: dict[UnitProfile, None] = {}
-      for unit in units:
-        tree = unit.in_known_step()
-        inner[allocation.NestedAllocation(
+      kinds: dict[UnitProfile, None] = {}
+      for tree in known:
+        kinds[allocation.NestedAllocation(
             whole=whole, parent_rate=tree.parent_rate, rate=tree.rate
         )] = None
-      found.append(Phase((whole,) if primary_unit else tuple(inner), times))
+      if primary_unit:
+        kinds = {whole: None}
+      found.append(Phase(tuple(kinds), times))
   return tuple(phase for phase in found if phase.times)
 
 

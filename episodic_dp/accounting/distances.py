@@ -186,7 +186,7 @@ def _siblings(
   rank = np.empty(values.size, np.int64)
   rank[order] = np.arange(values.size) - starts[parents]
   falling = values[order]
-  sums = np.concatenate([[0], np.cumsum(falling)])
+  sums = np.append(0, np.cumsum(falling))
   first, many = starts[parents], drawn[parents]
   own = np.where(rank < many, values, falling[first + many - 1])
   second = falling[np.minimum(first + 1, values.size - 1)]

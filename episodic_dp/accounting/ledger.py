@@ -263,10 +263,9 @@ def compose(
   for name, data in statements.items():
     try:
       parts[name] = Ledger.from_dict(data)
+      parts[name].check_steps()
     except PlanError as e:
-      raise type(e)(f"{name}: {e}") from e
-    if not parts[name].entries:
-      raise PlanError(f"{name}: the ledger has no steps")
+      raise PlanError(f"{name}: {e}") from e
   seeded = [name for name, data in statements.items() if data.get("fixed_seed")]
   if len(seeded) > 1:
     raise PlanError(

@@ -167,15 +167,14 @@ class Guarantee:
     return f"Guarantee({self})"
 
   def __str__(self) -> str:
-    if math.isinf(self.epsilon):
-      text = f"{self.level}: no formal guarantee (epsilon is infinite)"
-      return f"{text}. {self.caveat}" if self.caveat else text
-    return (
-        f"{self.level}: epsilon {rounded_up(self.epsilon)} at delta"
-        f" {self.delta:g} ({self.neighbours}; {self.steps} steps;"
-        f" {self.direction} direction; {self.accountant})"
-        + (f". {self.caveat}" if self.caveat else "")
-    )
+    text = f"{self.level}: no formal guarantee (epsilon is infinite)"
+    if math.isfinite(self.epsilon):
+      text = (
+          f"{self.level}: epsilon {rounded_up(self.epsilon)} at delta"
+          f" {self.delta:g} ({self.neighbours}; {self.steps} steps;"
+          f" {self.direction} direction; {self.accountant})"
+      )
+    return ". ".join(filter(None, (text, self.caveat)))
 
 
 def is_replaced(neighbours: Relation) -> bool:

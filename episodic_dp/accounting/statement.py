@@ -138,7 +138,6 @@ class Statement:
       PlanError: a term is out of range, or the ledger is empty.
     """
     _validate.one_of("accountant", self.accountant, ACCOUNTANTS)
-    _validate.fraction("delta", self.delta)
     ledger.check_steps()
 
     def guarantee_of(level: str) -> report.Guarantee:

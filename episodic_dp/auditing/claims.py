@@ -14,7 +14,6 @@ from episodic_dp.accounting import report
 from episodic_dp.auditing import attack
 from episodic_dp.auditing import bounds
 from episodic_dp.auditing import canaries
-from episodic_dp.auditing import populations
 from episodic_dp.errors import PlanError
 from episodic_dp.errors import RunError
 from episodic_dp.output import phases
@@ -139,7 +138,7 @@ def _prepare(
         f"level '{level}' has no finite epsilon after {steps} steps, so there"
         " is no claim to audit: use fewer --steps or more noise"
     )
-  small = populations.miniature(release, level)
+  small = canaries.miniature(release, level)
   direction = "add" if last.direction == "add" else "remove"
   return canaries.worst_case(small, level, direction=direction), claims
 

@@ -254,7 +254,6 @@ class RidgeHead(_ClosedForm):
 
   paper = "Bertinetto et al., ICLR 2019"
   adapted = "a linear head on embeddings, in closed form"
-  own_params = ("log_ridge", "log_scale")
 
   @classmethod
   def settings(cls, chosen: options.LearnerOptions, way: int) -> dict[str, Any]:

@@ -80,8 +80,6 @@ class Learner(abc.ABC):
     adapted: the parameters that a support set adapts, in words.
     releases: the vector of a task that is clipped and noised, in words; empty
       if it is not meta-trained.
-    own_params: names of the parameters beside the network's, which then are
-      under "model".
     model: the network.
     adapts: whether it reads a support set; false without tasks.
     order: of the gradient through the inner steps, or None.
@@ -94,7 +92,6 @@ class Learner(abc.ABC):
   paper: str = ""
   adapted: str = ""
   releases: str = "the gradient of the query loss"
-  own_params: tuple[str, ...] = ()
   model: model_lib.Model
   adapts: bool = True
   order: Order | None = None

@@ -90,7 +90,6 @@ class MAML(learner.TaskLearner):
 
   paper = "Finn et al., ICML 2017"
   adapted = "all weights, by gradient steps"
-  own_params = ("rates",)
 
   def __post_init__(self) -> None:
     super().__post_init__()

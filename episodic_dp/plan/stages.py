@@ -367,14 +367,7 @@ def inclusion_rate(
   """
   k = hierarchy.level_index(level)
   check_depth(hierarchy, plan)
-  return float(np.prod(rate_paths(hierarchy, plan, k), axis=1).max())
-
-
-def rate_paths(
-    hierarchy: hierarchy_lib.Hierarchy, plan: SamplingPlan, level: int
-) -> np.ndarray:
-  """List the rates along distinct paths: float64[distinct, level + 1]."""
-  return np.unique(path_rates(plan, hierarchy.size_paths(level)), axis=0)
+  return float(path_rates(plan, hierarchy.size_paths(k)).prod(axis=1).max())
 
 
 def path_rates(plan: SamplingPlan, sizes: np.ndarray) -> np.ndarray:

@@ -121,7 +121,7 @@ def _check_rows(dataset: dataset_lib.Dataset) -> None:
     DataError: a row is outside the images.
     UnsoundPlanError: a record recurs, and the release does not count it.
   """
-  hierarchy, available = dataset.hierarchy, dataset.images.shape[0]
+  hierarchy, available = dataset.hierarchy, len(dataset.images)
   made = dataset.rows
   if isinstance(made, synthetic.ParticipantRows) and hierarchy.leaves_recur:
     if made.classes * made.examples_per_class <= available:

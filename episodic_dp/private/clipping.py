@@ -136,9 +136,9 @@ def sum_units(units: Tree) -> Tree:
 
 
 def _sum_units(a: jax.Array) -> jax.Array:
-  ones = jnp.ones(a.shape[0], a.dtype)
+  ones = jnp.ones(len(a), a.dtype)
   total = jnp.dot(
-      ones, a.reshape(a.shape[0], -1), precision=lax.Precision.HIGHEST
+      ones, a.reshape(len(a), -1), precision=lax.Precision.HIGHEST
   )
   return total.reshape(a.shape[1:])
 

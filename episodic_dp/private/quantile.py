@@ -140,7 +140,7 @@ def push(
     window: the state before the step.
     new: float32[slots, groups], -1 in slots without a finite clip unit.
   """
-  size = window.norms.shape[0]
+  size = len(window.norms)
   chosen = new[:, 0] >= 0
   order = jnp.argsort(~chosen, stable=True)  # Chosen norms first, in order.
   count = chosen.sum(dtype=jnp.int32)

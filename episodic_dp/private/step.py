@@ -262,7 +262,7 @@ def add(
   learner = settings.learner.at_step(state.step)
   settings = dataclasses.replace(settings, learner=learner)
   size = settings.compute.microbatch_size
-  padding = -tasks.mask.shape[0] % size
+  padding = -len(tasks.mask) % size
   rows = jnp.pad(tasks.rows, ((0, padding), (0, 0), (0, 0)))
   mask = jnp.pad(tasks.mask, (0, padding))
   augmentation = keys.step_key(state.key, keys.AUGMENTATION, state.step)
@@ -301,7 +301,7 @@ def add(
     return _added(settings, totals, clipped, diagnostics, real, slots)
 
   # Up to the last task: the empty microbatches beyond are not computed.
-  filled = jnp.max(jnp.where(mask, jnp.arange(mask.shape[0]) + 1, 0))
+  filled = jnp.max(jnp.where(mask, jnp.arange(len(mask)) + 1, 0))
   return lax.fori_loop(0, (filled + size - 1) // size, add_microbatch, totals)
 
 
@@ -520,7 +520,7 @@ def sum_tasks(
   devices = mesh.shape[sharding.AXIS]
 
   def share(array: jax.Array) -> jax.Array:
-    padding = -array.shape[0] % devices
+    padding = -len(array) % devices
     array = jnp.pad(array, ((0, padding),) + ((0, 0),) * (array.ndim - 1))
     shares = array.reshape(-1, devices, *array.shape[1:])
     device = lax.axis_index(sharding.AXIS)

@@ -206,16 +206,15 @@ class Inference:
     """See `training.Program`; the order of visits is public."""
     *others, present = ranges
     for number in itertools.chain(*others, range(present.start, done)):
-      self._pay(number + 1)
+      self._pay(number + 1, self._visits)
     self._done = self.steps = done
     self._released = present.stop
-    paid = list(self._visits)
+    planned = [*self._visits]
     while self.steps < self.spec.rounds and any(
-        v < m for v, m in zip(self._visits, self.spec.most_visits)
+        v < m for v, m in zip(planned, self.spec.most_visits)
     ):
       self.steps += 1
-      self._pay(self.steps)
-    self._visits = paid
+      self._pay(self.steps, planned)
 
   def compile(self, state: Held) -> None:
     """See `training.Program`: the first round compiles."""
@@ -223,7 +222,7 @@ class Inference:
   def step(self, state: Held) -> tuple[Held, dict[str, Any]]:
     """See `training.Program`."""
     self._done += 1
-    paid = self._pay(self._done)
+    paid = self._pay(self._done, self._visits)
     server = self.spec.server
     turns = [[m] for m in paid]
     if server == "synchronous":
@@ -335,14 +334,13 @@ class Inference:
 
   def _charged(self) -> list[int]:
     """Return the visits of each client that may have been released."""
-    paid = list(self._visits)
+    visits = [*self._visits]
     for number in range(self._done, self._released):
-      self._pay(number + 1)
-    charged, self._visits = self._visits, paid
-    return charged
+      self._pay(number + 1, visits)
+    return visits
 
-  def _pay(self, number: int) -> list[int]:
-    """Charge the visits of a round; return the visited clients in order."""
+  def _pay(self, number: int, visits: list[int]) -> list[int]:
+    """Add the visits of a round; return the visited clients in order."""
     spec, count = self.spec, len(self.spec.releases)
     order: Sequence[int] = range(count)
     if spec.server == "asynchronous":
@@ -350,8 +348,8 @@ class Inference:
       order = jax.random.randint(key, (count,), 0, count).tolist()
     paid = []
     for client in order:
-      if self._visits[client] < spec.most_visits[client]:
-        self._visits[client] += 1
+      if visits[client] < spec.most_visits[client]:
+        visits[client] += 1
         paid.append(client)
     return paid
 

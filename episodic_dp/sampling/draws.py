@@ -72,7 +72,7 @@ def uniform_below(bits: jax.Array, n: jax.Array | int) -> jax.Array:
   carry = jnp.zeros((), jnp.uint32)
   # Schoolbook product from the least significant word up. Only the carry out of
   # the last word is kept: U n / 2^128 rounded down.
-  for word in range(bits.shape[-1] - 1, -1, -1):
+  for word in reversed(range(_WORDS)):
     high, low = _multiply(bits[..., word], factor)
     low = low + carry
     carry = high + (low < carry).astype(jnp.uint32)
@@ -126,8 +126,7 @@ def resolve_swaps(targets: jax.Array) -> jax.Array:
     among them, because it does not precede itself. These links lead to smaller
     indices, so every chain ends; chains are followed by doubling.
   * Step i outputs the content of a[j_i] before step i. Since j_i >= i, the
-  steps
-    that wrote this entry are those k < i with j_k = j_i (entry k < i is a
+    steps that wrote this entry are those k < i with j_k = j_i (entry k < i is a
     different one). The output is f(k) for the latest of them, and j_i if there
     is none. For j_i = i this is f(i), as it should be.
 
@@ -156,7 +155,7 @@ def resolve_swaps(targets: jax.Array) -> jax.Array:
 
 def _compare(targets: jax.Array) -> tuple[jax.Array, jax.Array]:
   """Find before and link (-1 for none) from all pairs: O(slots^2)."""
-  position = jnp.arange(targets.shape[0], dtype=jnp.int32)
+  position = jnp.arange(len(targets), dtype=jnp.int32)
   earlier = position[None, :] < position[:, None]
 
   def latest(wanted: jax.Array) -> jax.Array:
@@ -168,18 +167,16 @@ def _compare(targets: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 def _sort(targets: jax.Array) -> tuple[jax.Array, jax.Array]:
   """Find before and link (-1 for none) by sorting: O(slots log slots)."""
-  slots = targets.shape[0]
+  slots = len(targets)
   position = jnp.arange(slots, dtype=jnp.int32)
   ordered, owner = jax.lax.sort((targets, position), num_keys=1, is_stable=True)
   same = ordered[1:] == ordered[:-1]
   previous = jnp.where(same, owner[:-1], -1)
-  before = jnp.full((slots,), -1, jnp.int32)
-  before = before.at[owner[1:]].set(previous, unique_indices=True)
+  none = jnp.full((slots,), -1, jnp.int32)
+  before = none.at[owner[1:]].set(previous, unique_indices=True)
   # Targets beyond the slots, and steps that swap nothing, link to no slot.
   goal = jnp.where(targets == position, slots, targets)
-  link = jnp.full((slots,), -1, jnp.int32)
-  link = link.at[goal].max(position, mode="drop")
-  return before, link
+  return before, none.at[goal].max(position, mode="drop")
 
 
 # Counts -----------------------------------------------------------------------
@@ -188,7 +185,7 @@ def _sort(targets: jax.Array) -> tuple[jax.Array, jax.Array]:
 def _less_equal(a: jax.Array, b: jax.Array) -> jax.Array:
   """Compute a <= b for numbers of uint32 words, most significant first."""
   result = jnp.ones(jnp.broadcast_shapes(a.shape, b.shape)[:-1], bool)
-  for word in range(a.shape[-1] - 1, -1, -1):
+  for word in reversed(range(_WORDS)):
     x, y = a[..., word], b[..., word]
     result = (x < y) | ((x == y) & result)
   return result

@@ -8,7 +8,6 @@ from episodic_dp import plan
 from episodic_dp.accounting import report
 from episodic_dp.auditing import canaries
 from episodic_dp.auditing import claims
-from episodic_dp.auditing import populations
 from episodic_dp.output import plotting
 from experiments import runs as runs_lib
 from experiments.targets import panels
@@ -136,7 +135,7 @@ def measured(
     case: Case, runs: int, seed: int = 0
 ) -> tuple[float, float]:
   """Return the claimed epsilon, and the one that an attack measures."""
-  small = populations.miniature(*case.parts)
+  small = canaries.miniature(*case.parts)
   claim = accounting.guarantee(
       small, steps=case.steps, delta=DELTA, level=case.level
   )

@@ -9,7 +9,6 @@ from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.auditing import attack
 from episodic_dp.auditing import canaries
-from episodic_dp.auditing import populations
 from episodic_dp.private import step as step_lib
 from experiments.targets import audited_plans
 from tests import plans
@@ -47,7 +46,7 @@ def test_without_a_unit_the_tree_is_smaller_by_it():
 @pytest.mark.parametrize("name", CASES)
 def test_a_miniature_has_the_guarantee_of_the_whole(name):
   release, level = CASES[name].parts
-  small = populations.miniature(release, level)
+  small = canaries.miniature(release, level)
   found, expected = (
       accounting.unit_profiles(r, level) for r in (small, release)
   )
@@ -61,7 +60,7 @@ def test_a_ragged_tree_becomes_a_regular_one_of_the_unit_drawn_most():
       plans.sampling(F(1), F(1), F(1)),
       CASES["three stages"].mechanism,
   )
-  small = populations.miniature(ragged, "image")
+  small = canaries.miniature(ragged, "image")
   # One of two, of three and of two: 1/12. Others are drawn less often.
   assert small.hierarchy.sizes == (2, 3, 2) and small.plan == ragged.plan
   found, among = (

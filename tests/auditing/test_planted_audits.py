@@ -8,7 +8,6 @@ from episodic_dp import accounting
 from episodic_dp.auditing import attack
 from episodic_dp.auditing import canaries
 from episodic_dp.auditing import claims
-from episodic_dp.auditing import populations
 from experiments.targets import audited_plans
 from tests.auditing import planted
 
@@ -32,7 +31,7 @@ def test_a_mistake_in_the_step_is_refuted(name, mistake, monkeypatch):
 @pytest.mark.parametrize("name", [*PLANS, "pass image", "quantile participant"])
 def test_a_sound_plan_is_refuted_by_no_seed(name, monkeypatch):
   case = audited_plans.CASES[name]
-  small = populations.miniature(*case.parts)
+  small = canaries.miniature(*case.parts)
   claim = accounting.guarantee(
       small, steps=case.steps, delta=planted.DELTA, level=case.level
   )

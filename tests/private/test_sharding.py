@@ -15,7 +15,7 @@ import pytest
 
 from episodic_dp import plan
 from episodic_dp import training
-from episodic_dp.private import feed
+from episodic_dp.private import meta_step
 
 _SCRIPT = pathlib.Path(__file__).with_name("on_many_devices.py")
 
@@ -108,7 +108,7 @@ def test_a_mesh_of_one_device_gives_the_bits_of_resident_data(
   run = quick_run(stage=plan.Poisson(0.6))
   compute = {"microbatch_size": 1, "mesh": training.make_mesh(1)}
   _, expected = go(run.step(ADAM, **compute), run.init(ADAM), 3)
-  monkeypatch.setattr(feed, "BLOCK_BYTES", 1)
+  monkeypatch.setattr(meta_step, "BLOCK_BYTES", 1)
   step = on_host(run).step(ADAM, **compute)
   state, found = go(step, run.init(ADAM), 1)
   key = jax.random.wrap_key_data(np.asarray(jax.random.key_data(state.key)))

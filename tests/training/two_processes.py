@@ -13,13 +13,13 @@ from episodic_dp import private
 from episodic_dp import training
 from episodic_dp.cli import devices
 from episodic_dp.cli import exit_status
-from episodic_dp.private import feed
+from episodic_dp.private import meta_step
 from episodic_dp.training import processes
 
 
 def main():
   workdir, *rest = sys.argv[1:]
-  feed.BLOCK_BYTES = 1  # A block for every task.
+  meta_step.BLOCK_BYTES = 1  # A block for every task.
   steps, *numbers = (int(word) for word in rest if word.isdigit())
   with devices.leaving():
     if numbers:

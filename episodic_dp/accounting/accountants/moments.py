@@ -258,8 +258,8 @@ def _log_sum(
   """Compute ln of the sum of changes of slope times psi, float64[orders]."""
   # Each point and its neighbours, relative to the largest of the three. The
   # line from alpha = 0 ends at the first point, and is constant after the last.
-  before = np.concatenate([[-np.inf], heights[:-1]])
-  after = np.concatenate([heights[1:], [-np.inf]])
+  before = np.append(-np.inf, heights[:-1])
+  after = np.append(heights[1:], -np.inf)
   scale = np.maximum(np.maximum(before, heights), after)
   scale = np.where(np.isneginf(scale), 0.0, scale)
   g = np.exp(heights - scale)

@@ -301,9 +301,9 @@ def _sum(
     number: int, offsets: np.ndarray, points: np.ndarray, excess: np.ndarray
 ) -> Sum:
   """Build a sum with the end -m and probabilities, convex around 0."""
-  offsets = np.concatenate([[2 * offsets[0] - 1], offsets])
-  points = np.concatenate([[-float(number)], points])
-  excess = np.concatenate([[0.0], excess])
+  offsets = np.append(2 * offsets[0] - 1, offsets)
+  points = np.append(-float(number), points)
+  excess = np.append(0.0, excess)
   zero = int(np.searchsorted(points, 0.0))
   gaps = np.diff(points)
   slopes = np.diff(excess) / gaps

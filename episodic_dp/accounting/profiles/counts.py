@@ -97,7 +97,7 @@ def _from_ratios(first: int, log_ratios: np.ndarray) -> Counts:
 
   This changes each probability by less than its rounding error.
   """
-  logs = np.concatenate([np.zeros(1), np.cumsum(log_ratios)])
+  logs = np.append(0.0, np.cumsum(log_ratios))
   probs = np.exp(logs - logs.max())
   return _made(first + np.arange(probs.size), probs / probs.sum())
 

@@ -309,13 +309,13 @@ def _cleaned(
   Points that rounding puts in the wrong order are omitted, and a value is
   raised to the later ones.
   """
-  before = np.concatenate([[-np.inf], np.fmax.accumulate(log_alpha)[:-1]])
+  before = np.append(-np.inf, np.fmax.accumulate(log_alpha)[:-1])
   keep = np.isfinite(log_alpha) & ~(log_alpha <= before)
   at, value = log_alpha[keep], value[keep]
   first = max(int(np.searchsorted(at, 0.0, side="right")) - 1, 0)
   at, value = at[first:], value[first:]
   if not at.size or at[0] > 0:  # At alpha = 1 no better bound is known.
-    at, value = np.concatenate([[0.0], at]), np.concatenate([[1.0], value])
+    at, value = np.append(0.0, at), np.append(1.0, value)
   if at.size == 1:  # Only a constant.
     at, value = np.append(at, at + 1), np.append(value, value)
   return at, np.maximum.accumulate(value[::-1])[::-1]
