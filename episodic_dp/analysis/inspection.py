@@ -5,7 +5,6 @@ training image is shown, and no secret key is read.
 """
 
 from collections.abc import Mapping
-import math
 import os
 from typing import Any, TYPE_CHECKING
 
@@ -113,7 +112,7 @@ def draw_curve(data: Mapping[str, Any]) -> plotting.Figure:
   rates = data["false_positive_rates"]
   for number, (level, epsilons) in enumerate(data["epsilons"].items()):
     look = plotting.series(number)
-    values = [math.nan if y == "inf" else y for y in epsilons]
+    values = [*map(float, epsilons)]  # An infinite one is not plotted.
     axes.plot(data["deltas"], values, label=level, **look)
     gains.plot(
         rates, data["true_positive_rates"][level], label=level, **look

@@ -455,7 +455,7 @@ class WholeClients:
     (memory,) = states
     new = self._round(*self._arguments(posterior, memory))
     memory = Memory(memory.key, new.factors, new.clients[1], new.step)
-    return servers.Released(new.prior, new.total, new.variance), (memory,)
+    return new.released, (memory,)
 
   def lowered(
       self, posterior: gaussian.Tree, states: gaussian.Tree
@@ -469,7 +469,7 @@ class WholeClients:
   ) -> tuple[jax.Array, servers.ClientLevelState, jax.Array]:
     clients = self._examples, memory.optimizer
     state = servers.ClientLevelState(
-        *posterior, memory.factors, clients, memory.step
+        posterior, memory.factors, clients, memory.step
     )
     return memory.key, state, jnp.ones(self.clients, bool)
 

@@ -224,7 +224,9 @@ class Released(NamedTuple):
   """Everything that rounds with client-level privacy release.
 
   Attributes:
-    prior, total, variance: see `ClientLevelState`.
+    prior: p.
+    total: the prior times all noised sums, natural parameters.
+    variance: floating scalar, of the noise in each number of `total`.
   """
 
   prior: Any
@@ -241,27 +243,17 @@ class ClientLevelState(NamedTuple):
   """State that a run with client-level privacy carries from round to round.
 
   Attributes:
-    prior: p.
-    total: the prior times all noised sums, natural parameters: the only part
-      that is released.
-    variance: floating scalar, of the noise in each number of `total`.
+    released: the only part that is released.
     factors: t_m with a first axis of clients. Each is private and stored by its
       client; in a simulation, here.
     clients: the clients' other states, with a first axis; private.
     step: int32 scalar, rounds done.
   """
 
-  prior: Any
-  total: Any
-  variance: jax.Array
+  released: Released
   factors: Any
   clients: Any
   step: jax.Array
-
-  @property
-  def posterior(self) -> Any:
-    """Return q, a function of what is released."""
-    return Released(self.prior, self.total, self.variance).natural
 
 
 def check_release(
@@ -333,9 +325,10 @@ def make_client_level_round(
   def one(
       state: ClientLevelState, takes_part: Any, client: Any, factor: Any
   ) -> tuple[Any, Any]:
-    others = gaussian.quotient(state.total, factor)
-    cavity = others.denoised(state.prior, state.variance)
-    moved, local = visit(client, state.posterior, cavity)
+    released = state.released
+    others = gaussian.quotient(released.total, factor)
+    cavity = others.denoised(released.prior, released.variance)
+    moved, local = visit(client, released.natural, cavity)
     new = new_factor(local, cavity, factor, damping)
     change = gaussian.quotient(new, factor)
     clipped = clipping.clip(change, clip_norm).gradient
@@ -361,12 +354,12 @@ def make_client_level_round(
         keys.step_key(key, keys.NOISE, state.step),
         clipping.sum_units(changes), noise_scale,
     )
+    prior, total, variance = state.released
+    # Not the posterior: a total that is changed after each round would keep the
+    # bias of each change.
+    total = gaussian.product(total, noised)
     return ClientLevelState(
-        state.prior,
-        # Not the posterior: a total that is changed after each round would
-        # keep the bias of each change.
-        gaussian.product(state.total, noised),
-        state.variance + noise_scale**2,
+        Released(prior, total, variance + noise_scale**2),
         gaussian.product(state.factors, changes),
         clients,
         state.step + 1,

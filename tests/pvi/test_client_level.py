@@ -42,8 +42,8 @@ def examples():
 def _begin(prior, examples):
   """Return the state before any round: all factors are 1."""
   return servers.ClientLevelState(
-      prior, prior, jnp.zeros(()), servers.begin(prior, CLIENTS).factors,
-      examples, jnp.zeros((), jnp.int32),
+      servers.Released(prior, prior, jnp.zeros(())),
+      servers.begin(prior, CLIENTS).factors, examples, jnp.zeros((), jnp.int32),
   )
 
 
@@ -60,10 +60,11 @@ def test_without_clip_and_noise_it_is_the_synchronous_server(begun, examples):
       KEY, begun, EVERYONE
   )
   expected, *_ = servers.serve(
-      MODEL.visit, servers.begin(begun.prior, CLIENTS), examples,
+      MODEL.visit, servers.begin(begun.released.prior, CLIENTS), examples,
       jnp.arange(CLIENTS)[None], damping=0.5,
   )
-  problems.check_close(found.posterior, expected.natural, rtol=1e-5, atol=1e-5)
+  q = found.released.natural
+  problems.check_close(q, expected.natural, rtol=1e-5, atol=1e-5)
 
 
 def test_the_sum_moves_by_no_more_than_the_clip_norm(begun):
@@ -72,11 +73,11 @@ def test_the_sum_moves_by_no_more_than_the_clip_norm(begun):
   state = begun
   for _ in range(3):
     state = step(KEY, state, EVERYONE)
-  after = problems.flat(step(KEY, state, EVERYONE).posterior)
+  after = problems.flat(step(KEY, state, EVERYONE).released.natural)
   moves = []
   for client in range(CLIENTS):
     others = EVERYONE.at[client].set(False)
-    without = problems.flat(step(KEY, state, others).posterior)
+    without = problems.flat(step(KEY, state, others).released.natural)
     moves.append(np.linalg.norm(after - without))
     poisoned = state._replace(
         clients=jax.tree.map(
@@ -85,7 +86,7 @@ def test_the_sum_moves_by_no_more_than_the_clip_norm(begun):
     )
     found = step(KEY, poisoned, EVERYONE)
     np.testing.assert_allclose(
-        problems.flat(found.posterior), without, atol=1e-4
+        problems.flat(found.released.natural), without, atol=1e-4
     )
     problems.check_close(*(
         jax.tree.map(lambda a, c=client: a[c], tree)
@@ -102,10 +103,10 @@ def test_noise_takes_no_certainty_of_the_prior(begun):
   state = begun
   for _ in range(4):
     state = step(KEY, state, EVERYONE)
-    gap = state.posterior.precision - state.prior.precision
+    gap = state.released.natural.precision - state.released.prior.precision
     assert np.linalg.eigvalsh(gap).min() > -1e-4
-  made = servers.Posterior(state.prior, state.factors).natural
-  noise = gaussian.quotient(state.total, made)
+  made = servers.Posterior(state.released.prior, state.factors).natural
+  noise = gaussian.quotient(state.released.total, made)
   assert np.abs(problems.flat(noise)).max() > 0.1
 
 
@@ -130,8 +131,8 @@ def test_means_are_sane_and_as_certain_as_they_say(z):
 
   keys = jax.vmap(lambda n: jax.random.fold_in(KEY, n))(jnp.arange(300))
   state = jax.jit(jax.vmap(run))(keys)
-  q = jax.vmap(lambda s: s.posterior)(state)
-  low = np.mean(state.total.precision[:, 0, 0] < 10)
+  q = jax.vmap(lambda s: s.released.natural)(state)
+  low = np.mean(state.released.total.precision[:, 0, 0] < 10)
   assert low > 0.1 or z == 3.0  # Of 90 without noise.
   mean, variance = q.linear / q.precision[:, 0], 1 / q.precision[:, 0]
   assert np.abs(mean).max() < 5
@@ -149,10 +150,10 @@ def test_the_noise_has_the_spread_that_is_accounted_for(begun):
   drawn = jax.vmap(
       lambda n: step(jax.random.fold_in(KEY, n), begun, nobody)
   )(jnp.arange(2000))
-  for found, start in zip(drawn.total, begun.total):
+  for found, start in zip(drawn.released.total, begun.released.total):
     spread = np.std(found - start[None], axis=0)
     np.testing.assert_allclose(spread, clip_norm * z, rtol=0.1)
-  np.testing.assert_allclose(drawn.variance, (clip_norm * z) ** 2)
+  np.testing.assert_allclose(drawn.released.variance, (clip_norm * z) ** 2)
 
 
 def test_rounds_draw_clients_at_their_rate(begun):

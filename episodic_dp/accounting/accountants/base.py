@@ -148,10 +148,14 @@ def sampled(phases: Phases) -> float:
   return min(1.0, -math.expm1(log_never) * (1 + 1e-12))
 
 
-def charge_sampler_error(
-    curve: Curve, error: sampler_error.SamplerError
-) -> Curve:
-  """Bound a run whose sampler differs slightly from the plan.
+# If the sampler's error takes less than this share of delta at an epsilon, no
+# other bound is tried.
+_LITTLE = 1e-5
+
+
+@dataclasses.dataclass(frozen=True)
+class _Charged:
+  """A run whose sampler differs slightly from the plan.
 
   Let v be the variation, s the log ratio, t the tails and u the unmatched
   probability, all steps together (section 10 of the README of `accounting`).
@@ -163,21 +167,10 @@ def charge_sampler_error(
 
   hold; their minimum is returned.
 
-  Args:
+  Attributes:
     curve: the bound for an exact sampler of the plan.
-    error: the error of all steps together.
+    error: the error of all steps together, with a variation above 0.
   """
-  return _Charged(curve, error) if error.variation > 0 else curve
-
-
-# If the sampler's error takes less than this share of delta at an epsilon, no
-# other bound is tried.
-_LITTLE = 1e-5
-
-
-@dataclasses.dataclass(frozen=True)
-class _Charged:
-  """See `charge_sampler_error`."""
 
   curve: Curve
   error: sampler_error.SamplerError
@@ -373,11 +366,13 @@ class Accountant(abc.ABC):
       direction: "remove" or "add".
       at: the question.
       error: error of the run's sampler, all steps together; see
-        `charge_sampler_error`.
+        `_Charged`.
     """
     unseen = BoundedLoss(0.0, sampled(phases) + 2 * error.variation)
     exact = at.without(error)
     if at.of(unseen) == 0 or exact is None:
       return at.of(unseen)
-    curve = charge_sampler_error(self.curve(phases, direction, exact), error)
+    curve = self.curve(phases, direction, exact)
+    if error.variation > 0:
+      curve = _Charged(curve, error)
     return min(at.of(unseen), at.of(curve))
