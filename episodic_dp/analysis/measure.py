@@ -92,6 +92,7 @@ def measure(
       of_steps["untrained_ensemble"] = [0] * len(best)
   names = _names(of_steps)
   results: dict[str, Any] = {}
+  written = {}
   for name, steps in of_steps.items():
     what = f"evaluating on {len(tasks.rows)} test tasks: {names[name]}"
     with phases.phase(what, at_once=True):
@@ -109,19 +110,12 @@ def measure(
         members.append(member)
       score = own.score(members, tasks)
     results[name] = {"score": score, "steps": steps}
+    written[name] = {score.name: dataclasses.asdict(score), "steps": steps}
     if together and name == "single":
       results[name]["together"] = own.score(members, tasks, together=True)
-  if shot is not None:
-    return results
-  written = {}
-  for name, value in results.items():
-    score = value["score"]
-    written[name] = {
-        score.name: dataclasses.asdict(score), "steps": value["steps"]
-    }
-  files.write_json(
-      workdir_lib.folder_of(workdir) / reporting.EVALUATION, written
-  )
+  if shot is None:
+    place = workdir_lib.folder_of(workdir) / reporting.EVALUATION
+    files.write_json(place, written)
   return results
 
 

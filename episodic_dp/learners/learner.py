@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from episodic_dp import _validate
 from episodic_dp import options
 from episodic_dp.learners import descent
 from episodic_dp.models import model as model_lib
@@ -316,6 +317,26 @@ class TaskLearner(Learner):
   model: model_lib.Model
   _: dataclasses.KW_ONLY
   task_loss: TaskLoss = cross_entropy
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepLearner(TaskLearner):
+  """The fields of learners that adapt by gradient steps of one rate.
+
+  Attributes:
+    model: the network.
+    inner_steps: gradient steps of a task, at least 1.
+    inner_rate: their learning rate, positive.
+    task_loss: see `Learner`.
+  """
+
+  inner_steps: int = 5
+  inner_rate: float = 0.1
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    _validate.count("inner_steps", self.inner_steps, 1)
+    _validate.positive("inner_rate", self.inner_rate)
 
 
 @dataclasses.dataclass(frozen=True)

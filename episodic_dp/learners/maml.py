@@ -49,7 +49,7 @@ def annealed(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MAML(learner.TaskLearner):
+class MAML(learner.StepLearner):
   """Model-agnostic meta-learning, with the parts of MAML++ as options.
 
   Finn, Abbeel and Levine, "Model-Agnostic Meta-Learning for Fast Adaptation of
@@ -81,8 +81,6 @@ class MAML(learner.TaskLearner):
       loss only.
   """
 
-  inner_steps: int = 5
-  inner_rate: float = 0.1
   order: learner.Order = "second"
   learned_rates: bool = False
   per_step_norm: bool = False
@@ -93,8 +91,6 @@ class MAML(learner.TaskLearner):
 
   def __post_init__(self) -> None:
     super().__post_init__()
-    _validate.count("inner_steps", self.inner_steps, 1)
-    _validate.positive("inner_rate", self.inner_rate)
     _validate.one_of("order", self.order, ("first", "second"))
 
   @classmethod

@@ -5,14 +5,13 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from episodic_dp import _validate
 from episodic_dp.learners import descent
 from episodic_dp.learners import learner
 from episodic_dp.sampling import episodes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Reptile(learner.TaskLearner):
+class Reptile(learner.StepLearner):
   """Clip the task's update instead of a loss gradient.
 
   Nichol, Achiam and Schulman, "On First-Order Meta-Learning Algorithms" (2018),
@@ -33,18 +32,10 @@ class Reptile(learner.TaskLearner):
     task_loss: see `Learner`.
   """
 
-  inner_steps: int = 5
-  inner_rate: float = 0.1
-
   paper = "Nichol et al., 2018"
   adapted = "all weights, by gradient steps"
   releases = "the difference from the weights after the task's training"
   order = "first"  # No gradient flows through the inner steps.
-
-  def __post_init__(self) -> None:
-    super().__post_init__()
-    _validate.count("inner_steps", self.inner_steps, 1)
-    _validate.positive("inner_rate", self.inner_rate)
 
   def adapt(
       self,
