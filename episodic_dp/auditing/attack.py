@@ -363,7 +363,7 @@ def releases(
 
   def one_run(key):
     def one_step(state, _):
-      bounds = _clip_norms(state)
+      bounds = state.bounds
       state, _ = step(state)
       mean = jax.tree.leaves(state.opt_state[0])
       return state, (jnp.concatenate([a.ravel() for a in mean]), bounds)
@@ -371,12 +371,7 @@ def releases(
     state, (means, bounds) = lax.scan(
         one_step, initial(key), None, length=steps
     )
-    return means, jnp.concatenate([bounds, _clip_norms(state)[None]])
+    return means, jnp.concatenate([bounds, state.bounds[None]])
 
   batch = jax.jit(jax.vmap(one_run))
   return lambda keys: Releases(*jax.device_get(batch(keys)))
-
-
-def _clip_norms(state: private.State) -> jax.Array:
-  """Return the clip norms of the next step, float32[groups]."""
-  return jax.tree.leaves(state.clip)[0]  # Also for a window.

@@ -20,7 +20,6 @@ from episodic_dp import plan as plan_lib
 from episodic_dp.data import dataset as dataset_lib
 from episodic_dp.private import checks
 from episodic_dp.private import keys
-from episodic_dp.private import quantile
 from episodic_dp.private import sharding
 from episodic_dp.private import state as state_lib
 from episodic_dp.private import step as step_lib
@@ -113,14 +112,9 @@ def make_meta_step(
   checks.check(learner, dataset, release)
   settings = step_lib.Settings(learner, optimizer, dataset, release, compute)
   mesh = compute.device_mesh()
-  made: Step
   if dataset.resident:
-    made = _Resident(settings, dataset, mesh)
-  else:
-    made = _Feed(settings, dataset, mesh)
-  if release.mechanism.clipping == "percentile_window":
-    return _Windowed(made, release.mechanism)
-  return made
+    return _Resident(settings, dataset, mesh)
+  return _Feed(settings, dataset, mesh)
 
 
 class _Resident:
@@ -172,31 +166,6 @@ class _Resident:
       state = sharding.replicate(self._mesh, state)
     # Later calls use this program: `jit` would compile again.
     self._compiled = self._update.lower(state, *self._data).compile()
-
-
-class _Windowed:
-  """A step whose clip norm the host sets between steps; see `quantile.push`."""
-
-  def __init__(self, step: Step, mechanism: plan_lib.Mechanism):
-    self._step, self._mechanism = step, mechanism
-
-  def __call__(
-      self, state: state_lib.State
-  ) -> tuple[state_lib.State, state_lib.Metrics]:
-    window: Any = state.clip
-    state, metrics = self._step(state._replace(clip=window.bounds))
-    # The step has donated its bounds.
-    window = window._replace(bounds=state.clip)
-    norms = metrics.pop("private/norms")
-    return (
-        state._replace(clip=quantile.push(self._mechanism, window, norms)),
-        metrics,
-    )
-
-  def compile(self, state: state_lib.State) -> None:
-    """See `Step`."""
-    window: Any = state.clip
-    self._step.compile(state._replace(clip=window.bounds))
 
 
 # Data on the host -------------------------------------------------------------

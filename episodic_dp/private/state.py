@@ -43,6 +43,13 @@ class State(NamedTuple):
   key: jax.Array
   clip: Any
 
+  @property
+  def bounds(self) -> jax.Array:
+    """Return the clip norm of the next step: float32[groups]."""
+    if isinstance(self.clip, quantile.Window):
+      return self.clip.bounds
+    return self.clip
+
   def __repr__(self) -> str:
     shapes = jax.tree.map(lambda a: f"{a.dtype}{list(a.shape)}", self.params)
     return f"State(step={self.step}, params={shapes}, key=<secret>)"

@@ -228,9 +228,9 @@ def begin(settings: Settings, state: state_lib.State, slots: int) -> Totals:
     diagnostics = {name: jnp.zeros(()) for name in _DIAGNOSTICS}
   norms: Any = ()
   if settings.release.mechanism.clipping == "private_quantile":
-    norms = jnp.zeros_like(state.clip)
+    norms = jnp.zeros_like(state.bounds)
   elif settings.release.mechanism.clipping == "percentile_window":
-    norms = jnp.zeros((slots, state.clip.size))
+    norms = jnp.zeros((slots, state.bounds.size))
   return Totals(zeros, zeros, diagnostics, norms)
 
 
@@ -317,13 +317,13 @@ def _clipped_gradient(
   if mechanism.noisy_inner_steps:
     # `checks.check` has excluded random layers.
     loss, clipped = sample_level.query_sum(
-        learner, mechanism, state.params, task, inner_key, state.clip
+        learner, mechanism, state.params, task, inner_key, state.bounds
     )
   else:
     loss, gradient = task_gradient(learner, state.params, task, layer_key)
     if mechanism.clip_by == "global":
       gradient = _as_one(gradient)
-    clipped = clipping.clip(gradient, state.clip, mechanism.clip_by)
+    clipped = clipping.clip(gradient, state.bounds, mechanism.clip_by)
   clipped = clipped._replace(gradient=_as_one(clipped.gradient))
   if not settings.compute.diagnostics:
     return clipped, {}
@@ -438,7 +438,8 @@ def finish(
     mask: bool[slots], from `draw`.
   """
   metrics = summarise(totals.diagnostics, mask)
-  mechanism, bounds = settings.release.mechanism, state.clip
+  mechanism, bounds = settings.release.mechanism, state.bounds
+  clip = state.clip
   floats = jax.tree.map(lambda p: p.astype(jnp.float32), state.params)
   # Without noise too: one program, compiled once, serves both.
   noised = noise.add_noise(
@@ -450,7 +451,7 @@ def finish(
   clip_norm = jnp.sqrt(jnp.sum(jnp.square(bounds)))
   if mechanism.clipping == "private_quantile":
     metrics["clip_norm"] = clip_norm
-    bounds = quantile.update(
+    clip = quantile.update(
         mechanism,
         bounds,
         totals.norms,
@@ -458,8 +459,9 @@ def finish(
         settings.release.drawn_per_step,
         terms=settings.compute.noise_terms,
     )
-  elif mechanism.clipping == "percentile_window":
-    metrics["private/norms"] = jnp.where(mask[:, None], totals.norms, -1.0)
+  elif isinstance(clip, quantile.Window):
+    norms = jnp.where(mask[:, None], totals.norms, -1.0)
+    clip = quantile.push(mechanism, clip, norms)
     if settings.compute.diagnostics:
       metrics["private/clip_norm"] = clip_norm
   mean = jax.tree.map(
@@ -473,7 +475,7 @@ def finish(
   step = state.step + 1
   metrics |= {"step": step, "update_norm": optax.tree.norm(updates)}
   params = optax.apply_updates(state.params, updates)
-  return state_lib.State(params, opt_state, step, state.key, bounds), metrics
+  return state_lib.State(params, opt_state, step, state.key, clip), metrics
 
 
 def take(

@@ -36,7 +36,7 @@ def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
   """
   shape = (*shape, _WORDS)
   bits = jax.random.bits(key, (math.prod(shape),), jnp.uint32)
-  return jax.lax.optimization_barrier(bits).reshape(shape)
+  return lax.optimization_barrier(bits).reshape(shape)
 
 
 def _multiply(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -148,7 +148,7 @@ def resolve_swaps(targets: jax.Array) -> jax.Array:
   def double(_: jax.Array, root: jax.Array) -> jax.Array:
     return jnp.take_along_axis(root, root, axis=-1)
 
-  root = jax.lax.fori_loop(0, (slots - 1).bit_length(), double, root)
+  root = lax.fori_loop(0, (slots - 1).bit_length(), double, root)
   found = jnp.take_along_axis(root, jnp.maximum(before, 0), axis=-1)
   return jnp.where(before < 0, targets, found)
 
@@ -169,7 +169,7 @@ def _sort(targets: jax.Array) -> tuple[jax.Array, jax.Array]:
   """Find before and link (-1 for none) by sorting: O(slots log slots)."""
   slots = len(targets)
   position = jnp.arange(slots, dtype=jnp.int32)
-  ordered, owner = jax.lax.sort((targets, position), num_keys=1, is_stable=True)
+  ordered, owner = lax.sort((targets, position), num_keys=1, is_stable=True)
   same = ordered[1:] == ordered[:-1]
   previous = jnp.where(same, owner[:-1], -1)
   none = jnp.full((slots,), -1, jnp.int32)
@@ -234,7 +234,7 @@ def draw_counts(
     )
 
   # Not unrolled: XLA would repeat earlier steps in each later one.
-  low, _ = jax.lax.fori_loop(
+  low, _ = lax.fori_loop(
       0,
       int(entries.max()).bit_length(),
       halve,
@@ -296,5 +296,5 @@ def draw_assigned(
 
   start = (jnp.zeros((slots,), jnp.int32), jnp.zeros((), jnp.int32))
   chunks = jnp.arange(-(-units // size), dtype=jnp.int32)
-  (chosen, count), _ = jax.lax.scan(add_chunk, start, chunks)
+  (chosen, count), _ = lax.scan(add_chunk, start, chunks)
   return chosen, jnp.minimum(count, slots)
