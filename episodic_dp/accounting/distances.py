@@ -33,7 +33,6 @@ from episodic_dp.accounting.profiles import counts as counts_lib
 from episodic_dp.accounting.profiles import random_count
 from episodic_dp.accounting.profiles.amplification import UnitProfile
 from episodic_dp.plan import sampler_error
-from episodic_dp.plan import stages
 
 
 class Paths(NamedTuple):
@@ -243,7 +242,7 @@ def _made(
       stage.exchanges(size)
       for stage, size in zip(plan.stages, sizes.T, strict=False)
   ], axis=1)
-  rates, filled = stages.path_rates(plan, sizes), np.ones(unit.size)
+  rates, filled = plan.path_rates(sizes), np.ones(unit.size)
   own, others, drawn = counts
   return Paths(rates, exchanged, own, others, drawn, unit, filled)
 

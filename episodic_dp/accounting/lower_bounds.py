@@ -37,7 +37,6 @@ from episodic_dp.accounting.composition import Entry
 from episodic_dp.accounting.guarantee import question
 from episodic_dp.accounting.profiles import counts
 from episodic_dp.plan import sampler_error
-from episodic_dp.plan import stages
 
 # Cells of one step, and points of the window of a sum: to choose a data set,
 # and for its bound.
@@ -150,7 +149,7 @@ def _pairs(
   numbers = _constant_numbers(release)
   own = _own(release, k)
   sizes = release.hierarchy.size_paths(k)
-  rates = stages.path_rates(plan, sizes)
+  rates = plan.path_rates(sizes)
   if plan.stages[0].pass_steps is not None:
     rates[:, 0] = 1.0  # A step that uses the unit.
   found = set()

@@ -15,7 +15,6 @@ from episodic_dp.accounting import statement
 from episodic_dp.accounting.guarantee import by_level
 from episodic_dp.errors import PlanError
 from episodic_dp.output import tables
-from episodic_dp.plan import stages
 from episodic_dp.plan import validation
 from episodic_dp.run import Run
 
@@ -66,7 +65,7 @@ def table(result: dict[str, Any]) -> str:
       f"{entry.steps} steps, one clipped gradient per"
       f" {release.mechanism.clip_unit}, noise multiplier"
       f" {release.mechanism.noise_multiplier:g}",
-      " > ".join(stages.stage_lines(release.hierarchy, release.plan)),
+      " > ".join(release.stage_lines),
       _task_line(release),
       "",
       tables.text(_COLUMNS, rows),
@@ -81,10 +80,10 @@ def table(result: dict[str, Any]) -> str:
 
 def _task_line(release: plan_lib.Release) -> str:
   """Describe the classes and the examples of a task."""
-  hierarchy, episode = release.hierarchy, release.plan.episode
+  episode = release.plan.episode
   if episode is None:
     return "no tasks: the network learns from single examples"
-  level = hierarchy.levels[stages.class_level(hierarchy, release.plan)]
+  level = release.levels[release.class_level]
   lacking = ""
   if release.filled < 1:
     lacking = f"\n{validation.lacking(release.filled)}"

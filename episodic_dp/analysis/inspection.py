@@ -13,7 +13,6 @@ import numpy as np
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import report
 from episodic_dp.output import plotting
-from episodic_dp.plan import stages
 from episodic_dp.run import Run
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def draw(
     guarantees: level -> {"epsilon"}, from `costs.account`.
     tasks: `TASKS` public ones, or None.
   """
-  lines = stages.stage_lines(release.hierarchy, release.plan)
+  lines = release.stage_lines
   for i, level in enumerate(release.levels):
     shown = "no guarantee"
     if level in guarantees:

@@ -19,7 +19,6 @@ from episodic_dp.errors import RunError
 from episodic_dp.output import phases
 from episodic_dp.output import plotting
 from episodic_dp.output import tables
-from episodic_dp.plan import stages
 
 _POINTS = 7  # Most points on the axis of steps.
 _LEAST = 20_000  # Fewest simulated runs for choosing thresholds.
@@ -110,7 +109,7 @@ def audit(
       )
       rows.append(_row(canary, claims, measured))
   return {
-      "stages": stages.stage_lines(release.hierarchy, release.plan),
+      "stages": release.stage_lines,
       "clip_unit": release.mechanism.clip_unit,
       "noise_multiplier": release.mechanism.noise_multiplier,
       "steps": steps,
@@ -247,9 +246,7 @@ def _row(
       "distance": measured.distance,
       "allowed_distance": measured.allowed,
       "bound": {"direction": last.direction, "confidence": last.confidence},
-      "attacked": " > ".join(stages.stage_lines(
-          canary.release.hierarchy, canary.release.plan
-      )),
+      "attacked": " > ".join(canary.release.stage_lines),
       "curve": [
           {
               "steps": t,

@@ -96,6 +96,20 @@ class Release:
     return validation.filled(self.hierarchy, self.plan)
 
   @property
+  def stage_lines(self) -> list[str]:
+    """Format sizes and stages: "participant (8000): Poisson(0.02)", ..."""
+    return [
+        f"{level} ({self.hierarchy.num_units(k)}):"
+        f" {stages.stage_text(self.plan.stages[k])}"
+        for k, level in enumerate(self.levels)
+    ]
+
+  @property
+  def class_level(self) -> int:
+    """Return the level (from 0) of an episode's classes."""
+    return stages.class_level(self.hierarchy, self.plan)
+
+  @property
   def sample_level(self) -> bool:
     """Return whether the clip units are examples inside adapted tasks."""
     return (
@@ -118,7 +132,7 @@ class Release:
     share one clip unit.
     """
     if self.mechanism.clip_unit == EPISODE:
-      return stages.class_level(self.hierarchy, self.plan)
+      return self.class_level
     return self.hierarchy.level_index(self.mechanism.clip_unit)
 
   def check_level(self, level: str) -> None:
@@ -199,8 +213,8 @@ def _check_clip_unit(release: Release) -> None:
   elif unit == examples:
     _check_sample_level(release, task)
   elif episode.form == "unit":
-    first, classes = "", stages.class_level(hierarchy, release.plan)
-    if hierarchy.level_index(unit) < classes:
+    first = ""
+    if hierarchy.level_index(unit) < release.class_level:
       first = f", or begin the hierarchy with '{unit}'"
     raise UnsoundPlanError(
         f"clip_unit='{unit}': it is inside an adapted task and holds several"
@@ -298,7 +312,7 @@ def _check_crossing(release: Release, k: int) -> None:
         f"'{plan.form}' is proved only for the level right below them; use"
         f" form='unit', or ask for level '{primary}'"
     )
-  if plan.form == "disjoint" and stages.class_level(hierarchy, plan):
+  if plan.form == "disjoint" and release.class_level:
     raise UnsoundPlanError(
         f"no guarantee for level '{level}': one {level} is in several"
         f" {primary} units, and form='disjoint' would cut tasks from parts of"
@@ -313,7 +327,7 @@ def _check_regrouping(release: Release, k: int) -> None:
   from the sampled classes by position.
   """
   hierarchy, plan = release.hierarchy, release.plan
-  classes = stages.class_level(hierarchy, plan)
+  classes = release.class_level
   if plan.form != "disjoint" or k > classes:
     return
   way = plan.task_form.way

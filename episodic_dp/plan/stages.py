@@ -178,16 +178,6 @@ def stage_text(stage: Stage) -> str:
   return f"{type(stage).__name__}({', '.join(values)})"
 
 
-def stage_lines(
-    hierarchy: hierarchy_lib.Hierarchy, plan: "SamplingPlan"
-) -> list[str]:
-  """Format sizes and stages: "participant (8000): Poisson(0.02)", ..."""
-  return [
-      f"{level} ({hierarchy.num_units(k)}): {stage_text(plan.stages[k])}"
-      for k, level in enumerate(hierarchy.levels)
-  ]
-
-
 def parse_stage(text: str) -> Stage:
   """Parse 'FixedSize(5)', 'Poisson(0.004)', 'Poisson(8/30)' or 'All()'.
 
@@ -330,6 +320,11 @@ class SamplingPlan:
       return ()
     return (self.episode.tasks,)
 
+  def path_rates(self, sizes: np.ndarray) -> np.ndarray:
+    """Return the rates of paths with these family sizes: float64, like them."""
+    columns = [s.rate(size) for s, size in zip(self.stages, sizes.T)]
+    return np.stack(columns, axis=1)
+
 
 @functools.lru_cache(maxsize=64)  # Keyed by object: ledgers call every step.
 def inclusion_rate(
@@ -367,13 +362,7 @@ def inclusion_rate(
   """
   k = hierarchy.level_index(level)
   check_depth(hierarchy, plan)
-  return float(path_rates(plan, hierarchy.size_paths(k)).prod(axis=1).max())
-
-
-def path_rates(plan: SamplingPlan, sizes: np.ndarray) -> np.ndarray:
-  """Return the rates of paths with these family sizes: float64, like them."""
-  columns = [s.rate(size) for s, size in zip(plan.stages, sizes.T)]
-  return np.stack(columns, axis=1)
+  return float(plan.path_rates(hierarchy.size_paths(k)).prod(axis=1).max())
 
 
 def check_depth(

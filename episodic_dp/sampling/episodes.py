@@ -5,11 +5,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from episodic_dp import plan as plan_lib
 from episodic_dp.errors import DataError
 from episodic_dp.errors import PlanError
-from episodic_dp.plan import hierarchy as hierarchy_lib
 from episodic_dp.plan import sampler_error
-from episodic_dp.plan import stages as stages_lib
 from episodic_dp.sampling import draws
 from episodic_dp.sampling import numpy_sampler
 
@@ -46,8 +45,8 @@ class EpisodeBatch(NamedTuple):
 def task_indices(
     indices: jax.Array,
     mask: jax.Array,
-    hierarchy: hierarchy_lib.Hierarchy,
-    plan: stages_lib.SamplingPlan,
+    hierarchy: plan_lib.Hierarchy,
+    plan: plan_lib.SamplingPlan,
 ) -> tuple[jax.Array, jax.Array]:
   """Group the examples of `sample` into tasks.
 
@@ -82,7 +81,7 @@ def task_indices(
 def make_episode(
     key: jax.Array,
     images: jax.Array,
-    episode: stages_lib.Episode,
+    episode: plan_lib.Episode,
     *,
     rotate: bool = False,
     targets: int = 0,

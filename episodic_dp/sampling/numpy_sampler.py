@@ -28,9 +28,8 @@ from typing import Any
 import numpy as np
 
 from episodic_dp import _validate
+from episodic_dp import plan as plan_lib
 from episodic_dp.errors import RunError
-from episodic_dp.plan import hierarchy as hierarchy_lib
-from episodic_dp.plan import release as release_lib
 from episodic_dp.plan import sampler_error
 from episodic_dp.plan import stages as stages_lib
 
@@ -44,7 +43,7 @@ def secret_key() -> bytes:
 
 
 def sample(
-    key: bytes, release: release_lib.Release, step: int
+    key: bytes, release: plan_lib.Release, step: int
 ) -> tuple[np.ndarray, np.ndarray]:
   """Sample the examples of one step: Algorithm 1 for any number of stages.
 
@@ -73,7 +72,7 @@ def sample(
 
 def _draw(
     key: bytes,
-    release: release_lib.Release,
+    release: plan_lib.Release,
     step: int,
     lead: tuple[int, ...],
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -85,11 +84,11 @@ def _draw(
     generator = _generator(key, f"step {step}, stage {k}")
     first, children = hierarchy.families(k, units[mask])
     assigned = None
-    if isinstance(stage, stages_lib.RandomAllocation):
+    if isinstance(stage, plan_lib.RandomAllocation):
       assigned = _assigned(key, step, int(children[0]), stage.steps)[: slots[k]]
       children = np.asarray([assigned.size])
     take = np.minimum(children, slots[k])
-    if isinstance(stage, stages_lib.Poisson):
+    if isinstance(stage, plan_lib.Poisson):
       take = _counts(generator, stage, children)
     drawn = _draw_ordered(generator, children, take)
     if assigned is not None:
@@ -105,7 +104,7 @@ def _draw(
 
 
 def task_rows(
-    key: bytes, release: release_lib.Release, step: int
+    key: bytes, release: plan_lib.Release, step: int
 ) -> np.ndarray:
   """Sample the tasks of one step, or its examples without an episode.
 
@@ -175,7 +174,7 @@ class BatchSampler:
 
   def __init__(
       self,
-      release: release_lib.Release,
+      release: plan_lib.Release,
       *,
       key: bytes,
       steps: int,
@@ -230,8 +229,8 @@ def _collated(
 def group_tasks(
     indices: Any,
     mask: Any,
-    hierarchy: hierarchy_lib.Hierarchy,
-    plan: stages_lib.SamplingPlan,
+    hierarchy: plan_lib.Hierarchy,
+    plan: plan_lib.SamplingPlan,
     xp: Any,
 ) -> tuple[Any, Any]:
   """Cut the slots of a sample into tasks by position alone.
@@ -301,7 +300,7 @@ def _uniform_below(bits: np.ndarray, n: np.ndarray | int) -> np.ndarray:
 
 def _counts(
     generator: np.random.Philox,
-    stage: stages_lib.Poisson,
+    stage: plan_lib.Poisson,
     children: np.ndarray,
 ) -> np.ndarray:
   """Draw the number of children of each family, int64."""

@@ -12,10 +12,8 @@ from jax import lax
 import jax.numpy as jnp
 import numpy as np
 
-from episodic_dp.plan import hierarchy as hierarchy_lib
+from episodic_dp import plan as plan_lib
 from episodic_dp.plan import sampler_error
-from episodic_dp.plan import stages as stages_lib
-from episodic_dp.plan import validation
 from episodic_dp.sampling import draws
 
 # Used instead of a step number in the key of a pass; step numbers are smaller.
@@ -24,8 +22,8 @@ _PASSES = np.uint32(1 << 31)
 
 def sample(
     key: jax.Array,
-    hierarchy: hierarchy_lib.Hierarchy,
-    plan: stages_lib.SamplingPlan,
+    hierarchy: plan_lib.Hierarchy,
+    plan: plan_lib.SamplingPlan,
     step: jax.Array | int,
 ) -> tuple[jax.Array, jax.Array]:
   """Sample the examples of one step: Algorithm 1 for any number of stages.
@@ -70,12 +68,12 @@ def sample(
 @functools.partial(jax.jit, static_argnames=("hierarchy", "plan"))
 def _draw(
     key: jax.Array,
-    hierarchy: hierarchy_lib.Hierarchy,
-    plan: stages_lib.SamplingPlan,
+    hierarchy: plan_lib.Hierarchy,
+    plan: plan_lib.SamplingPlan,
     step: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
   """Sample; compiled once for each hierarchy (by identity) and plan."""
-  validation.validate(hierarchy, plan)
+  plan_lib.validate(hierarchy, plan)
   slots = sampler_error.capacities(hierarchy, plan)
   units = jnp.zeros(plan.repeats, jnp.int32)
   mask = jnp.ones(plan.repeats, bool)
@@ -87,7 +85,7 @@ def _draw(
     )
     first, children = hierarchy.families(k, units, jnp)
     assigned = None
-    if isinstance(stage, stages_lib.RandomAllocation):
+    if isinstance(stage, plan_lib.RandomAllocation):
       assigned, children = draws.draw_assigned(
           jax.random.fold_in(key, _PASSES),
           step,
@@ -96,7 +94,7 @@ def _draw(
           slots=slots[k],
       )
     take = jnp.minimum(children, slots[k])
-    if isinstance(stage, stages_lib.Poisson):
+    if isinstance(stage, plan_lib.Poisson):
       tables = sampler_error.count_tables(stage, hierarchy.child_counts(k))
       take = draws.draw_counts(bits[..., -1, :], children, tables)
     drawn = draws.draw_ordered(bits[..., :-1, :], children, slots[k])

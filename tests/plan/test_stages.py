@@ -38,7 +38,7 @@ def test_inclusion_rate_is_the_largest_over_units(p, level, eta):
 
 
 def test_rates_of_every_distinct_path():
-  found = stages_lib.path_rates(MIXED, example().size_paths(1))
+  found = MIXED.path_rates(example().size_paths(1))
   rates = np.unique(found, axis=0)
   np.testing.assert_allclose(rates, [[0.3, 2 / 3], [0.3, 1.0]])
 
@@ -52,7 +52,7 @@ def test_short_units_are_taken_whole_with_rate_one():
     assert part in str(e.value)
   p = fixed(1, 1, 3, allow_short_units=True)
   plan.validate(h, p)
-  rates = stages_lib.path_rates(p, h.size_paths(2))
+  rates = p.path_rates(h.size_paths(2))
   assert rates.max(axis=0).tolist() == [0.5, 0.5, 1.0]
 
 
