@@ -162,7 +162,7 @@ def phases_of(
   """
   release, steps = entry.release, entry.steps
   units = sensitivity.unit_profiles(release, level, replaced=replaced)
-  whole_pass = release.plan.stages[0].pass_steps
+  whole_pass = release.plan.pass_steps
   if whole_pass in (None, 1):
     return (Phase(units, steps),)
   passes, rest = divmod(steps, whole_pass)
@@ -220,7 +220,7 @@ def routes(
     return ()
   conditions = [replaced]
   if not replaced and any(
-      e.release.plan.stages[0].pass_steps is not None
+      e.release.plan.pass_steps is not None
       and e.release.hierarchy.level_index(level) > 0
       for e in entries
   ):

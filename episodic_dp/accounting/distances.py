@@ -411,12 +411,12 @@ def has_random_number(
     k: the level.
     own: whether to check the units only.
   """
-  stages, clip = release.plan.stages, release.clip_level
-  drawn = stages[k + 1 if own else 1 : clip + 1]
+  plan, clip = release.plan, release.clip_level
+  drawn = plan.stages[k + 1 if own else 1 : clip + 1]
   return (
-      release.plan.episode is None
+      plan.episode is None
       and k <= clip
-      and stages[0].pass_steps is None
+      and plan.pass_steps is None
       and any(stage.random_count for stage in drawn)
   )
 

@@ -98,7 +98,7 @@ class Ledger:
         plan with passes without `continued`.
     """
     new = Entry(release, steps)
-    in_passes = release.plan.stages[0].pass_steps is not None
+    in_passes = release.plan.pass_steps is not None
     if in_passes and continued is None:
       raise PlanError(
           f"{release.plan.stages[0]} uses every unit once in a pass, and it is"
@@ -192,7 +192,7 @@ class Ledger:
 
 def _rounded_up(entry: Entry) -> int:
   """Round the entry's steps up to the next sixteenth of a pass."""
-  length = entry.release.plan.stages[0].pass_steps
+  length = entry.release.plan.pass_steps
   if length is None:
     return entry.steps
   whole, rest = divmod(entry.steps, length)

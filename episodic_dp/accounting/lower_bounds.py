@@ -106,7 +106,7 @@ def lower_bound(
   at, steps = question(delta, epsilon), Entry(release, steps).steps
   release.check_level(level)
   k = release.hierarchy.level_index(level)
-  passes = release.plan.stages[0].pass_steps
+  passes = release.plan.pass_steps
   if not _is_known(release, k, passes is not None):
     return 0.0
   replaced = report.is_replaced(neighbours)
@@ -150,7 +150,7 @@ def _pairs(
   own = _own(release, k)
   sizes = release.hierarchy.size_paths(k)
   rates = plan.path_rates(sizes)
-  if plan.stages[0].pass_steps is not None:
+  if plan.pass_steps is not None:
     rates[:, 0] = 1.0  # A step that uses the unit.
   found = set()
   best = np.argsort(-rates.prod(axis=1), kind="stable")[:_MOST_PATHS]

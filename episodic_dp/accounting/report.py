@@ -269,9 +269,9 @@ def assumptions(
   hierarchy, plan = release.hierarchy, release.plan
   k, stages = hierarchy.level_index(level), plan.stages
   sampling, *others = ASSUMED_THROUGHOUT
-  if stages[0].pass_steps is not None:
+  if plan.pass_steps is not None:
     sampling = (
-        f"Every pass of {stages[0].pass_steps} steps uses each"
+        f"Every pass of {plan.pass_steps} steps uses each"
         f" {hierarchy.levels[0]} in one of them, chosen uniformly and"
         " independently; all samples inside it are new."
     )

@@ -140,11 +140,10 @@ def count_law(
     seed: seed of the counted steps' keys.
   """
   plan, mechanism = canary.release.plan, canary.release.mechanism
-  first, *others = plan.stages
-  pass_steps = 1
-  if isinstance(first, plan_lib.RandomAllocation):
-    pass_steps = first.steps
-    plan = dataclasses.replace(plan, stages=(plan_lib.All(), *others))
+  pass_steps = plan.pass_steps or 1
+  if plan.pass_steps is not None:
+    stages = (plan_lib.All(), *plan.stages[1:])
+    plan = dataclasses.replace(plan, stages=stages)
   less: dict[str, Any] = {
       "noise_multiplier": _LITTLE * mechanism.noise_multiplier
   }

@@ -144,15 +144,12 @@ def _prepare(
 
 def _grid(plan: plan_lib.SamplingPlan, steps: int) -> list[int]:
   """Choose numbers of steps, evenly on a log axis, in whole passes if any."""
-  unit = 1
-  first = plan.stages[0]
-  if isinstance(first, plan_lib.RandomAllocation):
-    unit = first.steps
-    if steps % unit:
-      raise PlanError(
-          f"--steps={steps} is not a whole number of passes of {unit} steps:"
-          f" use --steps={max(unit, steps - steps % unit)}"
-      )
+  unit = plan.pass_steps or 1
+  if steps % unit:
+    raise PlanError(
+        f"--steps={steps} is not a whole number of passes of {unit} steps:"
+        f" use --steps={max(unit, steps - steps % unit)}"
+    )
   points = np.geomspace(1, steps // unit, _POINTS)
   return sorted({unit * int(round(x)) for x in points})
 

@@ -320,6 +320,11 @@ class SamplingPlan:
       return ()
     return (self.episode.tasks,)
 
+  @property
+  def pass_steps(self) -> int | None:
+    """Return T if the primary units are sampled in passes of T steps."""
+    return self.stages[0].pass_steps
+
   def path_rates(self, sizes: np.ndarray) -> np.ndarray:
     """Return the rates of paths with these family sizes: float64, like them."""
     columns = [s.rate(size) for s, size in zip(self.stages, sizes.T)]
