@@ -146,16 +146,9 @@ class Guarantee:
           "this guarantee has no privacy curve: compute it by"
           " accounting.guarantee"
       )
-    rate, mu, uncovered = tradeoff.attack(
-        self.costs, self.delta, false_positive_rate
-    )
-    return tradeoff.Attack(
-        false_positive_rate=false_positive_rate,
-        true_positive_rate=rate,
-        gaussian_mu=mu,
-        gaussian_delta=uncovered,
-        neighbours=self.neighbours,
-        caveat=self.caveat,
+    return tradeoff.attack(
+        self.costs, self.delta, false_positive_rate,
+        neighbours=self.neighbours, caveat=self.caveat,
         assumptions=self.assumptions,
     )
 

@@ -173,18 +173,14 @@ def true_positive_rate(curve: Mapping[str, Points], rate: float) -> float:
   return min(1.0, largest * (1 + _ROUNDING))
 
 
-def attack(
-    costs: Costs, delta: float, rate: float
-) -> tuple[float, float, float]:
+def attack(costs: Costs, delta: float, rate: float, **stated: Any) -> Attack:
   """Compute what an attacker gains.
 
   Args:
     costs: of the run.
     delta: the delta down to which a Gaussian has to cover the curve.
     rate: the false-positive rate.
-
-  Returns:
-    The largest true-positive rate, mu, and the delta that mu leaves uncovered.
+    **stated: the fields of `Attack` that are the guarantee's.
 
   Raises:
     PlanError: the rate is not in (0, 1).
@@ -198,4 +194,10 @@ def attack(
     mu = math.inf
   if least < delta:
     curve = points(costs, least)
-  return true_positive_rate(curve, rate), mu, delta
+  return Attack(
+      false_positive_rate=rate,
+      true_positive_rate=true_positive_rate(curve, rate),
+      gaussian_mu=mu,
+      gaussian_delta=delta,
+      **stated,
+  )

@@ -171,7 +171,7 @@ def read(path: str | os.PathLike, schema: Schema) -> Table:
           f"{path} has {names.count(name)} columns '{name}': rename or remove"
           " all but one"
       )
-  columns = {name: [row[i] for row in body] for i, name in enumerate(names)}
+  columns: dict[str, Sequence[str]] = dict(zip(names, zip(*body)))
   for name in set(names) - {schema.client}:  # "ann " may be another client.
     columns[name] = [word.strip() for word in columns[name]]
   return encode(columns, schema, str(path))

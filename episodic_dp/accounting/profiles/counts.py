@@ -187,9 +187,7 @@ def added(first: Counts, second: Counts) -> Counts:
 
 def _dense(counts: Counts) -> np.ndarray:
   """Compute the probabilities of every value from the first to the last."""
-  result = np.zeros(counts.most - int(counts.values[0]) + 1)
-  result[counts.values - counts.values[0]] = counts.probs
-  return result
+  return np.bincount(counts.values - counts.values[0], counts.probs)
 
 
 def times(counts: Counts, n: int) -> Counts:
