@@ -7,7 +7,6 @@ from jax import lax
 import jax.numpy as jnp
 import optax
 
-from episodic_dp.learners import descent
 from episodic_dp.learners import learner
 from episodic_dp.models import parts
 from episodic_dp.sampling import episodes
@@ -46,7 +45,7 @@ class FineTuning(learner.TaskLearner):
       params: learner.Params,
       support: episodes.Examples,
       *,
-      inner_gradient: descent.InnerGradient = jax.grad,
+      inner_gradient: learner.InnerGradient = jax.grad,
   ) -> learner.Params:
     """Return the parameters after `inner_steps` steps; see `Learner`.
 

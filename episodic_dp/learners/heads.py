@@ -16,7 +16,6 @@ import numpy as np
 
 from episodic_dp import _validate
 from episodic_dp import options
-from episodic_dp.learners import descent
 from episodic_dp.learners import learner
 from episodic_dp.sampling import episodes
 
@@ -106,7 +105,7 @@ class _ClosedForm(learner.TaskLearner):
       params: learner.Params,
       support: episodes.Examples,
       *,
-      inner_gradient: descent.InnerGradient = jax.grad,
+      inner_gradient: learner.InnerGradient = jax.grad,
   ) -> WithHead:
     """Compute the head of the support set; see `Learner`."""
     learner, mask = self.in_pass(0), support.mask

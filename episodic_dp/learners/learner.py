@@ -1,4 +1,4 @@
-"""The base class of learners, supervised learning, and task losses."""
+"""The base classes of learners, supervised learning, and task losses."""
 
 import abc
 from collections.abc import Callable
@@ -8,18 +8,25 @@ import inspect
 from typing import Any, Literal, NamedTuple, Self
 
 import jax
+from jax import lax
 import jax.numpy as jnp
 import optax
 
 from episodic_dp import _validate
+from episodic_dp import backends
 from episodic_dp import options
-from episodic_dp.learners import descent
 from episodic_dp.models import model as model_lib
 from episodic_dp.models.model import Params
 from episodic_dp.sampling import episodes
 
 Order = Literal["first", "second"]
 TaskLoss = Callable[[jax.Array, jax.Array], jax.Array]  # (outputs, labels)
+# Maps the loss of an inner step, (params, examples, step) -> scalar, to its
+# gradient, (params, examples, step) -> like params.
+InnerGradient = Callable[
+    [Callable[[Params, episodes.Examples, jax.Array | int], jax.Array]],
+    Callable[..., Params],
+]
 
 
 def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
@@ -156,7 +163,7 @@ class Learner(abc.ABC):
       params: Params,
       support: episodes.Examples,
       *,
-      inner_gradient: descent.InnerGradient = jax.grad,
+      inner_gradient: InnerGradient = jax.grad,
   ) -> Params:
     """Adapt to the support set, for `logits`.
 
@@ -338,6 +345,51 @@ class StepLearner(TaskLearner):
     _validate.count("inner_steps", self.inner_steps, 1)
     _validate.positive("inner_rate", self.inner_rate)
 
+  def descend(
+      self,
+      gradient: Callable[..., Params],
+      params: Params,
+      examples: episodes.Examples,
+      *,
+      rates: Callable[[jax.Array | int], Params] | None = None,
+      visit: Callable[[Params, jax.Array | int], jax.Array] | None = None,
+  ) -> tuple[Params, jax.Array | None]:
+    """Take the inner steps: params <- params - rate * gradient.
+
+    With order "first" the gradients are constants when this is differentiated.
+
+    Args:
+      gradient: (params, examples, step) -> like params.
+      params: initial parameters; entries that are None are left out.
+      examples: passed to the gradient.
+      rates: step -> tree like params of rates (scalars, or arrays like the
+        parameters); None for `inner_rate`.
+      visit: (params, step) -> scalar, called after every step.
+
+    Returns:
+      The parameters after the last step, and the values of `visit`, [steps].
+    """
+
+    def take(params: Params, i: jax.Array) -> tuple[Params, jax.Array | None]:
+      slope = gradient(params, examples, i)
+      if self.order == "first":
+        slope = lax.stop_gradient(slope)
+      if rates is None:
+        params = jax.tree.map(
+            lambda p, g: p - self.inner_rate * g, params, slope
+        )
+      else:
+        params = jax.tree.map(
+            lambda p, g, r: p - r * g, params, slope, rates(i)
+        )
+      if visit is None:
+        return params, None
+      return params, visit(params, i)
+
+    # A loop compiles its step once; a single step needs none.
+    unroll = self.inner_steps == 1 or not backends.choices().loops
+    return lax.scan(take, params, jnp.arange(self.inner_steps), unroll=unroll)
+
 
 @dataclasses.dataclass(frozen=True)
 class Supervised(Learner):
@@ -364,7 +416,7 @@ class Supervised(Learner):
       params: Params,
       support: episodes.Examples | None,
       *,
-      inner_gradient: descent.InnerGradient = jax.grad,
+      inner_gradient: InnerGradient = jax.grad,
   ) -> Params:
     """Return the parameters unchanged."""
     return params

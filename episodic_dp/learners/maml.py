@@ -14,7 +14,6 @@ import jax.numpy as jnp
 
 from episodic_dp import _validate
 from episodic_dp import options
-from episodic_dp.learners import descent
 from episodic_dp.learners import learner
 from episodic_dp.models import parts
 from episodic_dp.sampling import episodes
@@ -122,7 +121,7 @@ class MAML(learner.StepLearner):
       params: learner.Params,
       support: episodes.Examples,
       *,
-      inner_gradient: descent.InnerGradient = jax.grad,
+      inner_gradient: learner.InnerGradient = jax.grad,
   ) -> learner.Params:
     """Return the parameters after `inner_steps` steps; see `Learner`."""
     return self._descend(params, support, inner_gradient)[0]
@@ -156,10 +155,10 @@ class MAML(learner.StepLearner):
   def _descend(self, params, support, inner_gradient, visit=None):
     """Return the adapted network, and `visit(network, i)` of each step."""
     weights = params
-    rate: float | Callable[[jax.Array | int], learner.Params] = self.inner_rate
+    rates: Callable[[jax.Array | int], learner.Params] | None = None
     if self.learned_rates:
       weights = params["model"]
-      rate = functools.partial(self._rates_of_step, params["rates"])
+      rates = functools.partial(self._rates_of_step, params["rates"])
     moving, still = parts.split(weights, self._moves(weights))
 
     def network(moving, i):
@@ -168,13 +167,11 @@ class MAML(learner.StepLearner):
     def inner_loss(moving, examples, i):
       return self.in_pass(i).adapted_loss(network(moving, i), examples)
 
-    moving, values = descent.descend(
+    moving, values = self.descend(
         inner_gradient(inner_loss),
         moving,
         support,
-        steps=self.inner_steps,
-        rate=rate,
-        order=self.order,
+        rates=rates,
         visit=visit and (lambda moving, i: visit(network(moving, i), i)),
     )
     return network(moving, self.inner_steps - 1), values

@@ -5,7 +5,6 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from episodic_dp.learners import descent
 from episodic_dp.learners import learner
 from episodic_dp.sampling import episodes
 
@@ -42,22 +41,14 @@ class Reptile(learner.StepLearner):
       params: learner.Params,
       support: episodes.Examples,
       *,
-      inner_gradient: descent.InnerGradient = jax.grad,
+      inner_gradient: learner.InnerGradient = jax.grad,
   ) -> learner.Params:
     """Return the parameters after `inner_steps` steps; see `Learner`."""
 
     def inner_loss(params, examples, i):
       return self.in_pass(i).adapted_loss(params, examples)
 
-    adapted, _ = descent.descend(
-        inner_gradient(inner_loss),
-        params,
-        support,
-        steps=self.inner_steps,
-        rate=self.inner_rate,
-        order="first",
-    )
-    return adapted
+    return self.descend(inner_gradient(inner_loss), params, support)[0]
 
   def meta_gradient(
       self, params: learner.Params, episode: episodes.EpisodeBatch

@@ -24,7 +24,7 @@ import optax
 
 from episodic_dp import learners
 from episodic_dp import models
-from episodic_dp.learners import descent
+from episodic_dp.learners import learner
 from episodic_dp.pvi import gaussian
 
 # Parameters of a posterior to optimise: {"log_scale": tree, "mean": tree}.
@@ -183,7 +183,7 @@ class VariationalLearner(learners.Learner):
       params: Params,
       support: Any,
       *,
-      inner_gradient: descent.InnerGradient = jax.grad,
+      inner_gradient: learner.InnerGradient = jax.grad,
   ) -> Params:
     """Return the parameters unchanged."""
     return params
