@@ -173,14 +173,24 @@ def true_positive_rate(curve: Mapping[str, Points], rate: float) -> float:
   return min(1.0, largest * (1 + _ROUNDING))
 
 
-def attack(costs: Costs, delta: float, rate: float, **stated: Any) -> Attack:
+def attack(
+    costs: Costs,
+    delta: float,
+    rate: float,
+    *,
+    neighbours: str,
+    caveat: str,
+    assumptions: tuple[str, ...],
+) -> Attack:
   """Compute what an attacker gains.
 
   Args:
     costs: of the run.
     delta: the delta down to which a Gaussian has to cover the curve.
     rate: the false-positive rate.
-    **stated: the fields of `Attack` that are the guarantee's.
+    neighbours: of the guarantee.
+    caveat: of the guarantee.
+    assumptions: of the guarantee.
 
   Raises:
     PlanError: the rate is not in (0, 1).
@@ -199,5 +209,7 @@ def attack(costs: Costs, delta: float, rate: float, **stated: Any) -> Attack:
       true_positive_rate=true_positive_rate(curve, rate),
       gaussian_mu=mu,
       gaussian_delta=delta,
-      **stated,
+      neighbours=neighbours,
+      caveat=caveat,
+      assumptions=assumptions,
   )

@@ -331,7 +331,7 @@ class Federation:
       posterior: gaussian.Tree,
       states: gaussian.Tree,
       clients: Sequence[int],
-      sent: Any,
+      sent: gaussian.Tree,
   ) -> tuple[servers.Posterior, tuple[private.State, ...]]:
     """Visit some clients at once; the others neither compute nor spend.
 

@@ -1,6 +1,6 @@
 """Few-shot tasks made from sampled examples."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,8 @@ from episodic_dp.errors import PlanError
 from episodic_dp.plan import sampler_error
 from episodic_dp.sampling import draws
 from episodic_dp.sampling import numpy_sampler
+
+_Tree = TypeVar("_Tree")  # Of arrays.
 
 
 class Examples(NamedTuple):
@@ -150,7 +152,7 @@ def _as_floats(images: jax.Array) -> jax.Array:
   return images.astype(jnp.float32)
 
 
-def batch_of(one: Any) -> Any:
+def batch_of(one: _Tree) -> _Tree:
   """Return a tree of arrays as a batch of one, with a new first axis."""
   return jax.tree.map(lambda a: a[None], one)
 
