@@ -539,5 +539,5 @@ def _listed(run: Run, data_dir: str | os.PathLike[str] | None) -> Run:
       run,
       data=dataclasses.replace(run.data, survey=survey),
       hierarchy=own_data.training_tree(survey, run.plan, run.task),
-      model=run.model.with_start(own_data.channels(survey, chosen)),
+      model=run.model.with_start(survey.channels),
   )

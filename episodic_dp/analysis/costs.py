@@ -40,9 +40,7 @@ def account(config: Run, *, attacks: bool = False) -> dict[str, Any]:
   """
   assert config.delta is not None  # `Run.resolved` computed it.
   return accounting.run_statement(
-      accounting.Ledger().add(
-          config.release, config.steps, continued=False
-      ),
+      _ledger(config),
       delta=config.delta,
       fixed_seed=config.private_seed is not None,
       start=config.model.start and (config.model.start_digest or ""),
@@ -50,10 +48,21 @@ def account(config: Run, *, attacks: bool = False) -> dict[str, Any]:
   )
 
 
-def table(result: dict[str, Any]) -> str:
-  """Format the result of `account` as a table, with its assumptions."""
-  (entry,) = accounting.Ledger.from_dict(result).entries
-  release = entry.release
+def _ledger(config: Run) -> accounting.Ledger:
+  """Return the ledger of all steps of a run under one key."""
+  return accounting.Ledger().add(
+      config.release, config.steps, continued=False
+  )
+
+
+def table(config: Run, result: Mapping[str, Any]) -> str:
+  """Format the result of `account` as a table, with its assumptions.
+
+  Args:
+    config: the config of `account`.
+    result: its result.
+  """
+  release = config.release
   rows = []
   for level, g in result["guarantees"].items():
     rows.append((
@@ -62,7 +71,7 @@ def table(result: dict[str, Any]) -> str:
         g["neighbours"],
     ))
   return "\n".join([
-      f"{entry.steps} steps, one clipped gradient per"
+      f"{config.steps} steps, one clipped gradient per"
       f" {release.mechanism.clip_unit}, noise multiplier"
       f" {release.mechanism.noise_multiplier:g}",
       " > ".join(release.stage_lines),
@@ -259,12 +268,11 @@ def runs_table(result: Mapping[str, Any]) -> str:
   ])
 
 
-def group_table(
-    ledger: accounting.Ledger, *, delta: float, group: int
-) -> str:
-  """Format the guarantee of a group, one line for each level."""
+def group_table(config: Run, group: int) -> str:
+  """Format the guarantee of a group of units, one line for each level."""
+  ledger = _ledger(config)
   return _level_lines(
-      *_by_level(ledger, ledger.levels, delta=delta, group=group)
+      *_by_level(ledger, ledger.levels, delta=config.delta, group=group)
   )
 
 

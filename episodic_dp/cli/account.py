@@ -35,7 +35,6 @@ import pathlib
 from absl import flags
 from absl import logging
 
-from episodic_dp import accounting
 from episodic_dp.analysis import costs
 from episodic_dp.cli import app
 from episodic_dp.cli import shared_flags
@@ -114,13 +113,9 @@ def _account_config(values: flags.FlagValues) -> None:
     files.check_folder(values.out)
   with phases.phase("computing the guarantees"):
     result = costs.account(config, attacks=values.format == "json")
-  text = costs.table(result)
+  text = costs.table(config, result)
   if values.group > 1:
-    assert config.delta is not None  # `Run.resolved` computed it.
-    text += "\n\n" + costs.group_table(
-        accounting.Ledger.from_dict(result), delta=config.delta,
-        group=values.group,
-    )
+    text += "\n\n" + costs.group_table(config, values.group)
   shared_flags.show(result, text)
   if values.statement is not None:
     files.write_json(values.statement, result)

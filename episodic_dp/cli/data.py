@@ -43,8 +43,8 @@ def main(values: flags.FlagValues) -> None:
   fields = {}
   for option in values.options:
     name, _, text = option.partition("=")
-    fields[f"options.{name}"] = text
-  chosen = presets.with_fields(Data(name=values.name), fields)
+    fields[name] = presets.literal(text)
+  chosen = Data(name=values.name, options=fields)
   with phases.phase("reading the data", at_once=True):
     splits = chosen.load(data_dir=values.data_dir, download=values.download)
   if values.part == "all":

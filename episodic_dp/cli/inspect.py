@@ -36,7 +36,7 @@ def main(values: flags.FlagValues) -> None:
   config = shared_flags.run(values)
   with phases.phase("computing the guarantees"):
     result = costs.account(config)
-  print(costs.table(result))
+  print(costs.table(config, result))
   tasks = None
   try:
     with phases.phase("plotting public tasks"):

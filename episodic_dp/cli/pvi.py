@@ -32,6 +32,7 @@ import sys
 
 from absl import flags
 
+from episodic_dp import plain
 from episodic_dp.cli import devices
 from episodic_dp.cli import exit_status
 from episodic_dp.cli import shared_flags
@@ -62,9 +63,12 @@ def define_flags() -> None:
 def main(values: flags.FlagValues) -> None:
   """Run, and print the cost of each client."""
   devices.log_devices()
-  config = presets.with_fields(
+  changes = {}
+  for name, text in shared_flags.fields(values).items():
+    changes[name] = presets.literal(text)
+  config = plain.with_changes(
       config_lib.parse(presets.made(values.config, presets.PVI_NAMES)),
-      shared_flags.fields(values),
+      changes, name="config",
   )
   shared_flags.check_workdir(values)
   with phases.phase("reading the data", at_once=True):

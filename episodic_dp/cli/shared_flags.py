@@ -54,7 +54,8 @@ def fields(values: flags.FlagValues) -> dict[str, str]:
 
 def run(values: flags.FlagValues) -> Run:
   """Return the checked run of --config, its fields and --data_dir."""
-  return presets.load(values.config, fields(values)).resolved(values.data_dir)
+  changes = fields(values)
+  return presets.load(values.config, changes).resolved(values.data_dir)
 
 
 def define_workdir(what: str) -> None:

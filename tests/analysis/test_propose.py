@@ -169,8 +169,9 @@ def test_tasks_that_lack_examples_are_counted_as_by_enumeration():
   })
   assert CONFIG.release.filled == 1 == alone.release.filled
   lacking = 100 * (1 - config.release.filled)
+  config = config.resolved()
   assert f"{lacking:.3g} % of the sampled tasks" in costs.table(
-      costs.account(config.resolved())
+      config, costs.account(config)
   )
   classes = config.replace({
       "hierarchy": plan_lib.Hierarchy.from_sizes(

@@ -19,8 +19,9 @@ def test_levels_are_those_of_the_library(make_run):
 
 
 def test_table_shows_every_number_and_assumption(make_run):
-  result = costs.account(make_run())
-  text = costs.table(result)
+  run = make_run()
+  result = costs.account(run)
+  text = costs.table(run, result)
   lines = text.splitlines()
   header = next(line for line in lines if line.startswith("level"))
   for column in ("epsilon", "delta", "direction", "eta", "distance"):

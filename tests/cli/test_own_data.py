@@ -120,7 +120,7 @@ def test_accounts_without_decoding_or_jax(tmp_path):
   for path in root.glob("*/*/*.png"):
     path.write_bytes(b"")
   config = parse(root, f"{LEVELS},way=4,steps=3")
-  text = costs.table(costs.account(config))
+  text = costs.table(config, costs.account(config))
   train = config.data.survey.hierarchies["train"]
   for k, level in enumerate(("writer", "glyph", "drawing")):
     assert f"{level} ({train.num_units(k)}): " in text
@@ -267,7 +267,7 @@ def test_classes_and_units_of_privacy_are_named(patients, tmp_path):
   assert config.level == "patient"
   assert config.release.plan.episode.classes == "diagnosis"
   assert config.release.hierarchy.most_copies == (1, 2, 1)
-  text = costs.table(costs.account(config))
+  text = costs.table(config, costs.account(config))
   assert "a task has 3 classes (diagnosis), each with " in text
   path = patients.parent / "table.csv"
   with path.open("w", newline="") as file:

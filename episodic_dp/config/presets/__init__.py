@@ -11,14 +11,13 @@ import inspect
 import pathlib
 from types import ModuleType
 import typing
-from typing import Any, TypeVar
+from typing import Any
 
 from episodic_dp import errors
 from episodic_dp import plain
 from episodic_dp.output import files
 from episodic_dp.run import Run
 
-_T = TypeVar("_T")
 _FOLDER = pathlib.Path(__file__).parent
 _BOOLS = {"0": False, "false": False, "1": True, "true": True}
 
@@ -51,14 +50,9 @@ def load(source: str, fields: Mapping[str, str] | None = None) -> Run:
   for name, text in (fields or {}).items():
     if name.startswith("episode"):
       name = f"plan.{name}"
-    changes[name] = text
-  return with_fields(Run.parse(made(source)), changes)
-
-
-def with_fields(described: _T, fields: Mapping[str, str]) -> _T:
-  """Return a run with fields set by the texts of flags."""
-  values = {name: _literal(text) for name, text in fields.items()}
-  return plain.with_changes(described, values, name="config")
+    changes[name] = literal(text)
+  described = made(source)
+  return Run.parse(described).replace(changes)
 
 
 def made(source: str, names: Sequence[str] = NAMES) -> Any:
@@ -129,7 +123,7 @@ def _of_kind(kind: Any, text: str) -> Any:
     return _BOOLS.get(text.lower(), text)
   if typing.get_origin(kind) is tuple:
     return text.split("/")
-  return _literal(text)
+  return literal(text)
 
 
 def _shown(default: object) -> str:
@@ -139,7 +133,7 @@ def _shown(default: object) -> str:
   return str(default)
 
 
-def _literal(text: str) -> Any:
+def literal(text: str) -> Any:
   """Return the value of a Python literal, true or false; else the text."""
   try:
     return ast.literal_eval(text)

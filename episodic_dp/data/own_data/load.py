@@ -65,11 +65,13 @@ class Survey:
     listing: records of all parts.
     parts: part -> its classes in tree order.
     hierarchies: part -> the tree of its units.
+    channels: the channels that images have; 1 for features.
   """
 
   listing: listing_lib.Listing
   parts: dict[str, tuple[listing_lib.Class, ...]]
   hierarchies: dict[str, plan.Hierarchy]
+  channels: int
 
 
 def survey(data_dir: originals.Path | None, options: OwnData) -> Survey:
@@ -112,14 +114,8 @@ def survey(data_dir: originals.Path | None, options: OwnData) -> Survey:
           part: listing_lib.hierarchy(listing, classes, options.crossing)
           for part, classes in parts.items()
       },
+      channels=rows_lib.image_shape(options, listing.shape)[-1],
   )
-
-
-def channels(found: Survey, options: OwnData) -> int:
-  """Return the channels that images have, or 1 for features."""
-  if options.color is not None:
-    return 3 if options.color else 1
-  return (found.listing.shape or (1,))[-1]
 
 
 def training_tree(

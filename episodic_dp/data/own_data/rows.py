@@ -129,6 +129,21 @@ class Form:
     return values
 
 
+def image_shape(
+    options: OwnData, shape: tuple[int, ...] | None
+) -> tuple[int, int, int]:
+  """Return the (height, width, channels) to which images are brought.
+
+  Args:
+    options: options of own data.
+    shape: that of the images of an array; None means 28 x 28, grey.
+  """
+  height, width, channels = shape or (_SIDE, _SIDE, 1)
+  if options.color is not None:
+    channels = 3 if options.color else 1
+  return options.size or height, options.size or width, channels
+
+
 def form_of(
     example: Example,
     options: OwnData,
@@ -139,8 +154,7 @@ def form_of(
   Args:
     example: the first one.
     options: options of own data.
-    shape: (height, width, channels) of images unless an option gives another
-      one; None means 28 x 28, grey.
+    shape: as for `image_shape`.
 
   Raises:
     DataError: an option is for images, but the example holds numbers.
@@ -148,10 +162,7 @@ def form_of(
   wanted: tuple[int, ...] = example.values.shape
   dtype = example.values.dtype
   if example.image:
-    height, width, channels = shape or (_SIDE, _SIDE, 1)
-    if options.color is not None:
-      channels = 3 if options.color else 1
-    wanted = options.size or height, options.size or width, channels
+    wanted = image_shape(options, shape)
     if options.depth is not None:
       dtype = np.dtype(np.uint8 if options.depth == 8 else np.float32)
   elif (options.size, options.color, options.depth) != (None, None, None):
