@@ -547,9 +547,7 @@ def _features(
     images: np.ndarray, backbone: backbone_lib.Backbone
 ) -> np.ndarray:
   """Return the features of images [n, H, W, C], float32[n, d]."""
-  network = backbone_lib.opened(
-      backbone, backbone_lib.read(backbone.file), backbone.file
-  )
+  network = backbone.opened()
   if images.ndim != 4:
     raise errors.DataError(
         "a backbone takes images, and the examples are features: give images,"

@@ -4,11 +4,13 @@ No file may start another program: Pillow would hand PostScript to Ghostscript.
 So pictures have one of a few raster formats, recognised by their first bytes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+import contextlib
 import os
 from typing import Any, IO, TYPE_CHECKING
 
 from episodic_dp.errors import DataError
+from episodic_dp.errors import shortened
 from episodic_dp.errors import shown
 
 if TYPE_CHECKING:
@@ -20,6 +22,34 @@ MOST_PIXELS = 2**26  # Of a picture: 8192 x 8192.
 # Bytes to which any file of arrays may unpack, and a larger one for each of its
 # bytes. Deflate reaches a thousand, and drawings on white about sixty.
 _MOST_UNPACKED, _MOST_RATIO = 2**30, 200
+
+
+@contextlib.contextmanager
+def reading(place: object, fault: str, remedy: str) -> Iterator[None]:
+  """Report every error as that of a file that cannot be used.
+
+  Args:
+    place: the file.
+    fault: "cannot be read as an image".
+    remedy: end of the sentence.
+
+  Raises:
+    DataError: an error of any type.
+  """
+  try:
+    yield
+  except Exception as e:  # Parsers of damaged files may raise anything.
+    raise DataError(f"{place} {fault} ({reason(e, place)}): {remedy}") from e
+
+
+def reason(error: Exception, place: object) -> str:
+  """Shorten a library's error message, which may quote the whole file."""
+  text = " ".join(str(error).replace(str(place), "it").split())
+  text = text or type(error).__name__
+  if "allow_pickle" in text:
+    # NumPy reports any unknown content so, and advises to trust it.
+    text = "it holds something other than plain NumPy arrays"
+  return shortened(text)
 
 
 def picture(file: str | os.PathLike[str] | IO[bytes]) -> "Image.Image":

@@ -21,8 +21,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from episodic_dp import foreign
 from episodic_dp import plain
-from episodic_dp.data import cache
 from episodic_dp.errors import DataError
 from episodic_dp.output import files
 
@@ -65,6 +65,10 @@ class Backbone:
     digest = hashlib.sha256(read(self.file)).hexdigest()
     path = str(files.path_of(self.file).absolute())
     return dataclasses.replace(self, file=path, digest=self.digest or digest)
+
+  def opened(self) -> "Network":
+    """Open its file; raise as `read` and `opened` do."""
+    return opened(self, read(self.file), self.file)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -256,13 +260,9 @@ def _limited() -> Iterator[Any]:
     timer.cancel()
 
 
-@contextlib.contextmanager
-def _failing(place: str) -> Iterator[None]:
+def _failing(place: str) -> contextlib.AbstractContextManager[None]:
   """Report every error as that of a backbone that cannot be used."""
-  try:
-    yield
-  except Exception as e:  # A graph of anyone may fail in any way.
-    raise DataError(
-        f"the backbone {place} cannot be used ({cache.reason(e, place)}): give"
-        " an ONNX file of a network from images to features"
-    ) from e
+  return foreign.reading(
+      f"the backbone {place}", "cannot be used",
+      "give an ONNX file of a network from images to features",
+  )

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from episodic_dp import errors
+from episodic_dp import foreign
 from episodic_dp.data import originals as originals_lib
 from episodic_dp.output import files as output
 
@@ -134,15 +135,11 @@ def _checked(
   source, paths = originals.find(where)
   names = ", ".join(map(str, paths))
   digest = hashlib.sha256()
-  try:
+  with foreign.reading(names, "cannot be read", "use another copy"):
     for image in read_files(source, paths):
       content = bytes(image)
       digest.update(content)
       yield content
-  except Exception as e:  # Parsers of damaged files may raise anything.
-    raise errors.DataError(
-        f"{names} cannot be read ({reason(e, names)}): use another copy"
-    ) from e
   if sha256 not in (None, digest.hexdigest()):
     raise errors.DataError(
         f"the images in {names} have sha256 {digest.hexdigest()} instead of"
@@ -175,13 +172,3 @@ def new_mapped_array(
       raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path))
     yield array
     array.flush()
-
-
-def reason(error: Exception, path: str | pathlib.Path) -> str:
-  """Shorten a library's error message, which may quote the whole file."""
-  text = " ".join(str(error).replace(str(path), "it").split())
-  text = text or type(error).__name__
-  if "allow_pickle" in text:
-    # NumPy reports any unknown content so, and advises to trust it.
-    text = "it holds something other than plain NumPy arrays"
-  return errors.shortened(text)

@@ -39,37 +39,8 @@ ARRAY_SHA256 = (
 )
 
 _TABLE = pathlib.Path(__file__).with_suffix(".tsv")
-_URL = "https://www.cs.toronto.edu/~kriz/"
-ORIGINALS = originals.Originals(
-    name="cifar_fs",
-    sources={
-        # Zips of one lossless WebP picture per class.
-        "sheets": (
-            originals.Archive(
-                "train.zip",
-                ("13854673d28af6edf903e51ba6693c68"
-                 "50251551cd79c903844814bc327d8775",),
-            ),
-            originals.Archive(
-                "val.zip",
-                ("856cf269597143b4ae58f6cdfce0e333"
-                 "f664adf2b6adb4ea66a668c1e15f19b5",),
-            ),
-            originals.Archive(
-                "test.zip",
-                ("d9404c5b08ff10e8706451e17624b4b7"
-                 "0b721426f6f34e175a43b21a426d1bbf",),
-            ),
-        ),
-        "binary": (originals.Archive(
-            "cifar-100-binary.tar.gz",
-            ("58a81ae192c23a4be8b1804d68e518ed"
-             "807d710a4eb253b1f2a199162a40d8ec",),
-            _URL + "cifar-100-binary.tar.gz",
-        ),),
-    },
-    online="binary",
-)
+# Sheets are zips of one lossless WebP picture per class.
+ORIGINALS = originals.read("cifar_fs")
 
 Paths = list[pathlib.Path]
 Images = Iterator[tuple[int, np.ndarray]]  # A label and an image.
@@ -110,7 +81,7 @@ class CifarClass(NamedTuple):
 
 def classes() -> tuple[CifarClass, ...]:
   """Return the 100 classes in the order of CIFAR-100's labels."""
-  return tuple(CifarClass(*columns) for columns in pools.read_table(_TABLE))
+  return tuple(CifarClass(*columns) for columns in originals.read_table(_TABLE))
 
 
 def superclass_sizes(part: str) -> dict[str, int]:
@@ -176,9 +147,7 @@ def _features(
   # Lazy import: other runs are accounted for without Pillow.
   from episodic_dp.data.own_data import rows as rows_lib
 
-  network = backbone_lib.opened(
-      backbone, backbone_lib.read(backbone.file), backbone.file
-  )
+  network = backbone.opened()
   about = f"1/{dataclasses.replace(network.backbone, file='')}"
   digest = hashlib.sha256(about.encode()).hexdigest()[:32]
   path = where.cache / ORIGINALS.name / f"features-{digest}.npy"

@@ -33,41 +33,10 @@ COPIES = {
 
 _MOST_BYTES = 2**30  # Of all files in a zip.
 _TABLE = pathlib.Path(__file__).with_suffix(".tsv")
-_ZIPS = (
-    originals.Archive(
-        "train_a.zip",
-        ("b6ab8f60553782bf137be3d58a6470e6"
-         "31ced3bba5c36605c39616dd88e84027",),
-    ),
-    originals.Archive(
-        "train_b.zip",
-        ("5b559b8e6dc789f7e70be04339ea7883"
-         "c88cc580751bbbc504a4919ff3094b1a",),
-    ),
-    originals.Archive(
-        "val.zip",
-        ("567b654e84bb295b5f77e0a10f72d2b9"
-         "20f286fe1b912dc96536112d8dbc5f4f",),
-    ),
-    originals.Archive(
-        "test.zip",
-        ("5bee05b4c7c4abde51312950ccd75dbd"
-         "f0ac142897620e21bc4f5ef1d6d56fb8",),
-    ),
-)
 ORIGINALS = {  # By copy.
     # WebP files without folders: 32 + 32 training classes, 16 and 20.
-    "webp": originals.Originals(
-        name="mini_imagenet", copy="webp", sources={"zips": _ZIPS}
-    ),
-    "jpeg": originals.Originals(
-        name="mini_imagenet",
-        copy="jpeg",
-        sources={
-            "folder": (originals.Archive("images"),),
-            "zip": (originals.Archive("images.zip"),),
-        },
-    ),
+    "webp": originals.read("mini_imagenet", "webp"),
+    "jpeg": originals.read("mini_imagenet", "jpeg"),
 }
 
 
@@ -105,7 +74,7 @@ class ImageNetClass(NamedTuple):
 def classes() -> tuple[ImageNetClass, ...]:
   """Return the 100 classes in the order of the published lists."""
   found = []
-  for wnid, part, chosen in pools.read_table(_TABLE):
+  for wnid, part, chosen in originals.read_table(_TABLE):
     # The least significant bit represents image 1.
     bits = f"{int(chosen, 16):b}"[::-1]
     names = (f"{wnid}{i:08d}" for i, bit in enumerate(bits, 1) if bit == "1")

@@ -25,7 +25,6 @@ from episodic_dp import plan
 from episodic_dp.data import cache
 from episodic_dp.data import dataset
 from episodic_dp.data import originals
-from episodic_dp.data import pools
 
 NAME = "mnist_writers"
 SIZE = 28
@@ -37,40 +36,7 @@ ARRAY_SHA256 = (
 )
 
 _TABLE = pathlib.Path(__file__).with_suffix(".tsv")
-_MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist/"
-_QMNIST = "https://raw.githubusercontent.com/facebookresearch/qmnist/master/"
-# The official files. torchvision lists their MD5: f68b3c2d... and 9fb629c4...
-# of the images, 0058f8dd... and 5b5b0589... of the labels.
-ORIGINALS = originals.Originals(
-    name=NAME,
-    sources={"files": (
-        originals.Archive(
-            "train-images-idx3-ubyte.gz",
-            ("440fcabf73cc546fa21475e81ea37026"
-             "5605f56be210a4024d2ca8f203523609",),
-            _MNIST + "train-images-idx3-ubyte.gz",
-        ),
-        originals.Archive(
-            "qmnist-train-labels-idx2-int.gz",
-            ("2c05dc77f6b916b38e455e97ab129a42"
-             "a444f3dbef09b278a366f82904e0dd9f",),
-            _QMNIST + "qmnist-train-labels-idx2-int.gz",
-        ),
-        originals.Archive(
-            "t10k-images-idx3-ubyte.gz",
-            ("8d422c7b0a1c1c79245a5bcf07fe86e3"
-             "3eeafee792b84584aec276f5a2dbc4e6",),
-            _MNIST + "t10k-images-idx3-ubyte.gz",
-        ),
-        originals.Archive(
-            "qmnist-test-labels-idx2-int.gz",
-            ("9fbcbe594c3766fdf4f0b15c5165dc0d"
-             "1e57ac604e01422608bb72c906030d06",),
-            _QMNIST + "qmnist-test-labels-idx2-int.gz",
-        ),
-    )},
-    online="files",
-)
+ORIGINALS = originals.read(NAME)
 # The third byte of an IDX file: the type of its numbers.
 _TYPES = {8: ">u1", 12: ">i4"}
 # Columns of QMNIST's labels; the others give an image's place in NIST.
@@ -104,7 +70,7 @@ def writers() -> tuple[Writer, ...]:
   """Return the 836 writers, those of the training file first."""
   return tuple(
       Writer(int(number), file, tuple(map(int, counts.split())))
-      for number, file, counts in pools.read_table(_TABLE)
+      for number, file, counts in originals.read_table(_TABLE)
   )
 
 

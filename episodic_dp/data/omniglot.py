@@ -30,31 +30,7 @@ ARRAY_SHA256 = (
     "330f7a7912db264794d53e1a5a644b2dc2783b250456bfd355f244024b48110b"
 )
 
-_URL = "https://github.com/brendenlake/omniglot/raw/master/python/"
-# First the official file, then a copy with the same PNG bytes in a new zip
-# (entries sorted, time stamps fixed).
-ORIGINALS = originals.Originals(
-    name="omniglot",
-    sources={"zips": (
-        originals.Archive(
-            "images_background.zip",
-            ("ad41ab679c8b5d90b271ef46be6987cc"
-             "81211774a695c29dcc5367b2b26ee640",
-             "9f05fdb9868a1df1bcb98752c4039027"
-             "a5ba0594395665420db9dcbdbfbaae66"),
-            _URL + "images_background.zip",
-        ),
-        originals.Archive(
-            "images_evaluation.zip",
-            ("1f61a8f3366785b057fc117d9228e78a"
-             "16e3d976c8953b2a10fcc74cf0609cee",
-             "0da4555ba8cc1a95cd28f70d9a096f18"
-             "d8a3b1dfb3618e2812112405e9d6a843"),
-            _URL + "images_evaluation.zip",
-        ),
-    )},
-    online="zips",
-)
+ORIGINALS = originals.read("omniglot")
 _MEMBER = re.compile(
     r"images_(?:background|evaluation)/(?P<character>[^/]+/character\d+)/"
     r"\d+_(?P<drawer>\d+)\.png"
@@ -99,7 +75,7 @@ class Character(NamedTuple):
 
 def characters() -> tuple[Character, ...]:
   """Return the 1623 characters in the order of their names."""
-  return tuple(Character(*columns) for columns in pools.read_table(_TABLE))
+  return tuple(Character(*columns) for columns in originals.read_table(_TABLE))
 
 
 def load(options: Omniglot, where: originals.Where) -> dataset.Splits:

@@ -10,6 +10,7 @@ import urllib.request
 from episodic_dp import errors
 from episodic_dp.output import files
 
+_TABLE = pathlib.Path(__file__).with_suffix(".tsv")
 Path = str | os.PathLike[str]
 VERSION = "2.0.0"  # Of records and arrays.
 
@@ -44,12 +45,12 @@ class Archive:
     file: name of the file.
     sha256: accepted checksums, the official one first; empty for a file or
       folder without a known checksum.
-    url: address of the official file; None for an unpublished file.
+    url: address of the official file; "" for an unpublished file.
   """
 
   file: str
   sha256: tuple[str, ...] = ()
-  url: str | None = None
+  url: str = ""
 
   def __str__(self) -> str:
     digests = " or ".join(self.sha256) or "unknown"
@@ -68,13 +69,19 @@ class Originals:
     copy: name of one of several copies whose images differ; "" for the only
       one.
     sources: alternative sets of files; the first complete one is used.
-    online: key of the source that a download fetches; None if there is none.
   """
 
   name: str
   copy: str = ""
   sources: Mapping[str, Source]
-  online: str | None = None
+
+  @property
+  def online(self) -> str | None:
+    """Return the key of the source that a download fetches, or None."""
+    for source, archives in self.sources.items():
+      if all(archive.url for archive in archives):
+        return source
+    return None
 
   def find(self, where: Where) -> tuple[str, list[pathlib.Path]]:
     """Return the first complete source, downloaded if requested.
@@ -117,7 +124,7 @@ class Originals:
       if path.is_file():  # It was checked before it got this name.
         continue
       try:
-        with urllib.request.urlopen(str(archive.url), timeout=20) as reply:
+        with urllib.request.urlopen(archive.url, timeout=20) as reply:
           content = reply.read()
       except OSError as e:  # URLError, HTTPError and time-outs are OSErrors.
         raise ConnectionError(
@@ -139,6 +146,27 @@ class Originals:
         f"put {'; or '.join(sources)} into DIR/{self.name} and give"
         f" --data_dir=DIR{download} (in Python data_dir=DIR)"
     )
+
+
+def read(name: str, copy: str = "") -> Originals:
+  """Return the original files of a published data set.
+
+  Args:
+    name: name of the data set.
+    copy: as in `Originals`.
+  """
+  sources: dict[str, Source] = {}
+  for owner, of, source, sha256, url, file in read_table(_TABLE):
+    if (owner, of) == (name, copy):
+      archive = Archive(file, tuple(sha256.split()), url)
+      sources[source] = (*sources.get(source, ()), archive)
+  return Originals(name=name, copy=copy, sources=sources)
+
+
+def read_table(path: pathlib.Path) -> list[list[str]]:
+  """Return the columns of every line of a .tsv, without its comments."""
+  lines = path.read_text().splitlines()
+  return [line.split("\t") for line in lines if not line.startswith("#")]
 
 
 def _check_sha256(path: pathlib.Path, archive: Archive) -> None:

@@ -7,7 +7,6 @@ participants who each own a few images of a few classes.
 from collections.abc import Callable, Mapping
 import dataclasses
 import functools
-import pathlib
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -124,12 +123,6 @@ def generate(
       validation=make_part(1, options.validation_participants),
       test=make_part(2, options.test_participants),
   )
-
-
-def read_table(path: pathlib.Path) -> list[list[str]]:
-  """Return the columns of every line of a .tsv, without its comments."""
-  lines = path.read_text().splitlines()
-  return [line.split("\t") for line in lines if not line.startswith("#")]
 
 
 def grouped_tree(

@@ -148,7 +148,7 @@ def _front_matter(
 def _privacy(statement: Mapping[str, Any]) -> str:
   """Write the guarantees with their assumptions, or that there are none."""
   lines = ["## Privacy"]
-  finite = {k: g for k, g in statement["guarantees"].items() if _finite(g)}
+  finite = _finite(statement)
   if not finite:
     lines.append("**This model has no privacy guarantee.**")
   elif statement["fixed_seed"]:
@@ -167,7 +167,7 @@ def _privacy(statement: Mapping[str, Any]) -> str:
 
 def _guarantees(statement: Mapping[str, Any]) -> list[str]:
   """Write the finite guarantees, the caveats and the assumptions."""
-  finite = {k: g for k, g in statement["guarantees"].items() if _finite(g)}
+  finite = _finite(statement)
   lines = []
   if finite:
     lines.append(tables.markdown(
@@ -215,10 +215,10 @@ def has_guarantee(statement: Mapping[str, Any]) -> bool:
 
   A run whose seed is in its config has none: an integer can be guessed.
   """
-  return not statement["fixed_seed"] and any(
-      _finite(g) for g in statement["guarantees"].values()
-  )
+  return not statement["fixed_seed"] and bool(_finite(statement))
 
 
-def _finite(stated: Mapping[str, Any]) -> bool:
-  return math.isfinite(float(stated["epsilon"]))
+def _finite(statement: Mapping[str, Any]) -> dict[str, Any]:
+  """Return level -> guarantee with a finite epsilon."""
+  stated = statement["guarantees"].items()
+  return {k: g for k, g in stated if math.isfinite(float(g["epsilon"]))}

@@ -213,8 +213,7 @@ class Predictor:
     make: the function of a network of own code, or None.
     backbone: the network that makes features of images, or None.
     released: of the folder of an adapted model, its prototypes, or None.
-    compiled: number of classes -> the learner, and its compiled functions; 0
-      for the function that embeds.
+    compiled: number of classes -> the learner, and its compiled functions.
   """
 
   contents: Mapping[str, bytes] = dataclasses.field(repr=False)
@@ -507,7 +506,7 @@ class Predictor:
   ) -> Adapted:
     """Adapt to rows [n, ...], as `preprocessing.row` makes them."""
     classes, found = _numbered(len(rows), labels)
-    learner, adapt, _ = self._functions(len(classes))
+    learner, adapt, *_ = self._functions(len(classes))
     values = self.scaled(rows)
     model = learner.model
     mask = None
@@ -545,7 +544,7 @@ class Predictor:
       values: float32[n, ...], a block of rows.
       count: number of rows that count, the first ones.
     """
-    _, _, probabilities = self._functions(way)
+    _, _, probabilities, _ = self._functions(way)
     return [
         np.asarray(probabilities(moments, own, values, count))
         for (_, moments), own in zip(self.members, prepared, strict=True)
@@ -557,23 +556,10 @@ class Predictor:
     Args:
       values: float32[n, ...], scaled rows.
     """
-    if 0 not in self.compiled:
-      learner = self._learner(2)  # For any number of classes.
-
-      def embed(
-          params: models_lib.Params,
-          moments: models_lib.Moments,
-          images: jax.Array,
-          count: jax.Array,
-      ) -> jax.Array:
-        network = learner.network_params(params)
-        apply = learner.normalised(moments).model.apply
-        return _in_parts(lambda part: apply(network, part), images, count)
-
-      self.compiled[0] = backends.jit(embed)
+    *_, embed = self._functions(2)  # For any number of classes.
     filled = _filled(values, _block(self.description.preprocessing))
     found = [
-        np.asarray(self.compiled[0](*member, filled, len(values)))
+        np.asarray(embed(*member, filled, len(values)))
         for member in self.members
     ]
     return np.stack(found, axis=1)[: len(values)]
@@ -607,7 +593,7 @@ class Predictor:
       )
     return centre.astype(np.float32)
 
-  def _functions(self, way: int) -> tuple[learners.Learner, Any, Any]:
+  def _functions(self, way: int) -> tuple[learners.Learner, Any, Any, Any]:
     """Return the learner for tasks of n classes, and its compiled functions."""
     if way not in self.compiled:
       learner = self._learner(way)
@@ -631,8 +617,19 @@ class Predictor:
             images, count,
         )
 
+      def embed(
+          params: models_lib.Params,
+          moments: models_lib.Moments,
+          images: jax.Array,
+          count: jax.Array,
+      ) -> jax.Array:
+        network = learner.network_params(params)
+        apply = learner.normalised(moments).model.apply
+        return _in_parts(lambda part: apply(network, part), images, count)
+
       self.compiled[way] = (
-          learner, backends.jit(adapt), backends.jit(probabilities)
+          learner, backends.jit(adapt), backends.jit(probabilities),
+          backends.jit(embed),
       )
     return self.compiled[way]
 

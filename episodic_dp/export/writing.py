@@ -247,8 +247,8 @@ def _backbone(config: Run) -> backbone_lib.Network | None:
   if config.data.backbone is None:
     return None
   options = data_lib.read_options(config.data.name, config.data.options)
-  found = options.backbone
-  return backbone_lib.opened(found, backbone_lib.read(found.file), found.file)
+  network: backbone_lib.Network = options.backbone.opened()
+  return network
 
 
 def _preprocessing(

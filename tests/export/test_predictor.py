@@ -109,7 +109,7 @@ def test_no_number_of_examples_compiles_again(run):
   loaded = export.Predictor.load(run.model)
   adapted = loaded.adapt(support, labels)
   wanted = adapted.predict(query).probabilities
-  _, adapt, probabilities = loaded.compiled[WAY]
+  _, adapt, probabilities, _ = loaded.compiled[WAY]
   for count in (1, 7, 200, 257, 1000):
     many = query[np.arange(count) % len(query)]
     found = adapted.predict(many).probabilities

@@ -266,10 +266,7 @@ def _rows(survey: Survey, options: OwnData, root: pathlib.Path) -> np.ndarray:
   content = fingerprint(listing.files)
   network = None
   if options.backbone is not None:
-    file = options.backbone.file
-    network = backbone_lib.opened(
-        options.backbone, backbone_lib.read(file), file
-    )
+    network = options.backbone.opened()
     options = dataclasses.replace(
         options, color=True, depth=8, size=network.backbone.size,
         backbone=dataclasses.replace(network.backbone, file=""),

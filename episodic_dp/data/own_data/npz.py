@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 
 from episodic_dp import foreign
-from episodic_dp.data import cache
 from episodic_dp.data.own_data import listing as listing_lib
 from episodic_dp.data.own_data import readers
 from episodic_dp.errors import DataError
@@ -122,17 +121,17 @@ def listing(
 @contextlib.contextmanager
 def _reading(path: pathlib.Path) -> Iterator[Any]:
   """Yield the open NpzFile; raise DataError if it is damaged."""
-  try:
-    # NumPy leaves a damaged file open that it opened itself.
-    with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-      foreign.check_arrays(file)
-      yield file
-  except Exception as e:  # Parsers of damaged files may raise anything.
-    raise DataError(
-        f"{path} cannot be read as an .npz of arrays"
-        f" ({cache.reason(e, path)}): write it with numpy.savez(file,"
-        " images=..., **{'class': ...})"
-    ) from e
+  with (
+      foreign.reading(
+          path, "cannot be read as an .npz of arrays",
+          "write it with numpy.savez(file, images=..., **{'class': ...})",
+      ),
+      # NumPy leaves a damaged file open that it opened itself.
+      path.open("rb") as opened,
+      np.load(opened, allow_pickle=False) as file,
+  ):
+    foreign.check_arrays(file)
+    yield file
 
 
 def _image(values: np.ndarray, name: str) -> readers.Example:
@@ -221,7 +220,7 @@ def _check_held(path: pathlib.Path, held: Arrays) -> None:
       except (UnicodeError, ValueError, SystemError) as e:
         raise DataError(
             f"array '{name}' of {path} holds characters that do not exist"
-            f" ({cache.reason(e, path)}): save its text again"
+            f" ({foreign.reason(e, path)}): save its text again"
         ) from e
 
 

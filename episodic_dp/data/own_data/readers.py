@@ -9,8 +9,7 @@ the file's first window; MONOCHROME1 is inverted. A file without a window is
 scaled by the range of its stored bits. No pixel affects the scale of a file.
 """
 
-from collections.abc import Callable, Iterator
-import contextlib
+from collections.abc import Callable
 import os
 import pathlib
 from typing import Any, NamedTuple
@@ -20,11 +19,11 @@ from PIL import Image
 from PIL import ImageOps
 
 from episodic_dp import foreign
-from episodic_dp.data import cache
 from episodic_dp.errors import DataError
 
 _GREY = ("MONOCHROME1", "MONOCHROME2")
 _MOST_AXES = 3
+_NO_IMAGE, _REPAIR = "cannot be read as an image", "repair it or remove it"
 _DEFLATED = "1.2.840.10008.1.2.1.99"  # A transfer syntax of DICOM.
 
 
@@ -80,18 +79,6 @@ def read(path: pathlib.Path) -> Example:
   return reader(path)
 
 
-@contextlib.contextmanager
-def _reading(path: str | pathlib.Path, kind: str) -> Iterator[None]:
-  """Report every error as that of a file that cannot be read."""
-  try:
-    yield
-  except Exception as e:  # Parsers of damaged files may raise anything.
-    raise DataError(
-        f"{path} cannot be read as {kind} ({cache.reason(e, path)}): repair it"
-        " or remove it"
-    ) from e
-
-
 def read_picture(path: pathlib.Path) -> Example:
   """Decode a picture; see `picture_of`.
 
@@ -99,7 +86,10 @@ def read_picture(path: pathlib.Path) -> Example:
     DataError: the file cannot be read, holds several pictures of one kind, or
       its values have no known scale.
   """
-  with _reading(path, "an image"), foreign.picture(path) as picture:
+  with (
+      foreign.reading(path, _NO_IMAGE, _REPAIR),
+      foreign.picture(path) as picture,
+  ):
     pages = getattr(picture, "n_frames", 1)
     if pages > 1 and picture.format == "TIFF":
       raise DataError(f"it holds {pages} pages: save each as a file")
@@ -116,7 +106,7 @@ def picture_of(picture: Image.Image, name: str) -> Example:
   Raises:
     DataError: its values have no known scale, or it is too large.
   """
-  with _reading(name, "an image"):
+  with foreign.reading(name, _NO_IMAGE, _REPAIR):
     foreign.check_picture(picture)
   if picture.mode.startswith("I;16"):
     values = np.asarray(picture, np.uint16).astype(np.float32) / 65535
@@ -145,7 +135,7 @@ def read_npy(path: pathlib.Path) -> Example:
   Raises:
     DataError: it cannot be read, or is of another type or shape.
   """
-  with _reading(path, "an .npy"):
+  with foreign.reading(path, "cannot be read as an .npy", _REPAIR):
     # Mapped, so that a header that claims too much takes no memory.
     values = np.array(np.load(path, mmap_mode="r", allow_pickle=False))
   if values.dtype == np.uint8:
@@ -167,7 +157,7 @@ def read_dicom(path: pathlib.Path) -> Example:
     raise DataError(
         f"{path} needs the package pydicom: pip install 'episodic_dp[dicom]'"
     ) from e
-  with _reading(path, "DICOM"):
+  with foreign.reading(path, "cannot be read as DICOM", _REPAIR):
     head = _undeflated(pydicom, path)
     frames = int(head.get("NumberOfFrames") or 1)
     if frames > 1:

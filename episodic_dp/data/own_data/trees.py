@@ -34,7 +34,6 @@ import unicodedata
 from absl import logging
 
 from episodic_dp import foreign
-from episodic_dp.data import cache
 from episodic_dp.data import dataset
 from episodic_dp.data.own_data import listing as listing_lib
 from episodic_dp.data.own_data import readers
@@ -249,7 +248,8 @@ def table_listing(
       if "\\" in name:
         remedy += ", with / in place of \\"
       raise DataError(
-          f"{where}, which cannot be read ({cache.reason(e, target)}): {remedy}"
+          f"{where}, which cannot be read ({foreign.reason(e, target)}):"
+          f" {remedy}"
       ) from e
     if not stat.S_ISREG(status.st_mode) or readers.reader_of(target) is None:
       raise DataError(
