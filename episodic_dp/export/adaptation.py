@@ -18,8 +18,6 @@ import numpy as np
 from episodic_dp import errors
 from episodic_dp.data.own_data import readers
 from episodic_dp.data.own_data import trees
-from episodic_dp.export import folder
-from episodic_dp.export import preprocessing
 from episodic_dp.export.predictor import Adapted
 from episodic_dp.export.predictor import Predictions
 from episodic_dp.export.predictor import Predictor
@@ -107,17 +105,24 @@ def listed(
 
 
 def read(
-    how: folder.Preprocessing, shown: ListedFolder, *, invert: bool = False
-) -> Iterator[np.ndarray]:
-  """Yield every example of a folder as a row; each is read when asked for.
+    shown: ListedFolder, *, invert: bool = False
+) -> Iterator[readers.Example]:
+  """Yield every example of a folder; each is read when asked for.
+
+  Args:
+    shown: the folder.
+    invert: whether to exchange light and dark of images.
 
   Raises:
-    DataError: an example cannot be read, or has another form; names the file.
+    DataError: an example cannot be read; names the file.
   """
   with phases.progress(len(shown.names), "image") as progress:
     for name in shown.names:
       example = readers.read(shown.root / name)
-      yield preprocessing.row(how, example, invert=invert)
+      if invert and example.image:
+        white = 255 if example.values.dtype == np.uint8 else 1
+        example = example._replace(values=white - example.values)
+      yield example
       progress.update()
 
 
@@ -153,6 +158,11 @@ def adapt(
   shown, adapted = None, predictor.adapted
   if support is not None:
     shown = listed(support, people=bool(terms))
+    if not shown.classes:
+      raise errors.DataError(
+          "the support images are of 1 class: give images of at least two"
+          " classes; files need a folder for each class"
+      )
     classes = terms.get("classes") or shown.classes
   elif adapted is None:
     raise errors.RunError(
@@ -172,23 +182,18 @@ def adapt(
   place = files.path_of(out) / ADAPTED
   if terms:
     files.check_new_folder(place)
-  how = predictor.description.preprocessing
+  if public is not None:
+    terms["public"] = read(listed(public), invert=invert)
   if shown is not None:
     with phases.phase(f"reading and adapting to {shown.root}"):
-      rows = np.stack([*read(how, shown, invert=invert)])
+      adapted = predictor.adapt(
+          read(shown, invert=invert), shown.labels, shown.people, **terms
+      )
       if terms:
-        if public is not None:
-          found = read(how, listed(public), invert=invert)
-          terms["public"] = np.stack([*found])
-        adapted = predictor.adapt_privately(
-            rows, shown.labels, shown.people, **terms
-        )
         adapted.save(place)
-      else:
-        adapted = predictor.adapt_rows(rows, shown.labels)
   assert adapted is not None  # Of the support, or of the folder.
   with phases.phase(f"reading and classifying {asked.root}"):
-    predictions = adapted.predict_rows(read(how, asked, invert=invert))
+    predictions = adapted.predict(read(asked, invert=invert))
   path = files.path_of(out) / PREDICTIONS
   files.write_text(path, _table(asked, predictions))
   return Classified(asked, predictions, adapted, path)

@@ -4,7 +4,7 @@ Nothing that trains is imported here, and no file in a folder is executed: the
 caller gives the function of a network of own code.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 import dataclasses
 import json
 import math
@@ -119,27 +119,17 @@ class Adapted:
     Args:
       images: uint8 [n, H, W] or [n, H, W, 1 or 3] or a list of such images of
         any size, or float32 from 0 to 1, or Pillow's; or features of the
-        model's shape.
+        model's shape; or examples of a reader, each read when asked for.
 
     Raises:
       DataError: there are none, one cannot be used, or a probability is not
         finite; one sentence.
     """
     how = self.predictor.description.preprocessing
-    return self._of_blocks(preprocessing.blocks(
-        how, images, "the images to classify", _block(how)
-    ))
-
-  def predict_rows(self, rows: Iterable[np.ndarray]) -> Predictions:
-    """Classify rows, as `preprocessing.row` makes them, in blocks."""
-    size = _block(self.predictor.description.preprocessing)
-    return self._of_blocks(preprocessing.stacked(rows, size))
-
-  def _of_blocks(self, blocks: Iterable[np.ndarray]) -> Predictions:
-    """Classify blocks of rows, one at a time."""
-    how = self.predictor.description.preprocessing
     found, size = [], _block(how)
-    for rows in blocks:
+    for rows in preprocessing.blocks(
+        how, images, "the images to classify", size
+    ):
       values = self.predictor.scaled(rows)
       if self.released is None:
         each = self.predictor.probabilities(
@@ -423,7 +413,7 @@ class Predictor:
         person's images alone and `classes` is not given.
     """
     how = self.description.preprocessing
-    found = labels_lib.read("labels", labels).tolist()
+    labels = labels_lib.read("labels", labels).tolist()
     rows = preprocessing.of_arrays(how, images, "the support images")
     if epsilon is None:
       given = (people, delta, classes, public, private_seed)
@@ -433,60 +423,28 @@ class Predictor:
             " adaptation with a guarantee: give epsilon, such as epsilon=1.0,"
             " or leave them out"
         )
-      return self.adapt_rows(rows, found)
+      return self._adapted_to(rows, labels)
     if public is not None:
       public = preprocessing.of_arrays(how, public, "the public examples")
-    return self.adapt_privately(
-        rows, found, people, epsilon=epsilon, delta=delta, classes=classes,
-        public=public, neighbours=neighbours, private_seed=private_seed,
-    )
-
-  def adapt_privately(
-      self,
-      rows: np.ndarray,
-      labels: Sequence[Hashable],
-      people: Sequence[Hashable] | None,
-      *,
-      classes: Sequence[Hashable] | None = None,
-      public: np.ndarray | None = None,
-      **terms: Any,
-  ) -> Adapted:
-    """Adapt to rows [n, ...] with a guarantee; see `adapt`.
-
-    Args:
-      rows: as `preprocessing.row` makes them.
-      labels: [n].
-      people: [n] or None.
-      classes: public names or None.
-      public: public rows or None.
-      **terms: epsilon, delta, neighbours and private_seed.
-    """
     prototypes.check_sound(self.description, self.network)
     if classes is not None:
       classes = labels_lib.read("classes", classes).tolist()
     names, found = _numbered(len(rows), labels, classes)
-    level, units = "example", np.arange(len(rows))
-    if people is not None:
-      level, owners = "person", labels_lib.read("people", people)
-      if len(owners) != len(rows):
-        raise errors.DataError(
-            f"there are {len(rows)} support images and {len(owners)} people:"
-            " give the person of each image"
-        )
-      units = np.unique(owners, return_inverse=True)[1]
+    level, units = _units(len(rows), people)
     if classes is None:
       prototypes.check_shared(names, found, units, level)
     centre = self._centre(public)
-    size = _block(self.description.preprocessing)
     embedded = np.concatenate([
         self.embedded(self.scaled(block))
-        for block in preprocessing.stacked(rows, size)
+        for block in preprocessing.stacked(rows, _block(how))
     ])
     total = prototypes.clipped_sum(
         prototypes.directions(embedded, centre), found, units, len(names)
     )
     released = prototypes.release(
-        total, centre, names, units=int(units.max()) + 1, level=level, **terms
+        total, centre, names, units=int(units.max()) + 1, level=level,
+        epsilon=epsilon, delta=delta, neighbours=neighbours,
+        private_seed=private_seed,
     )
     text = self.contents[folder_lib.CARD].decode()
     statement = released.statement
@@ -501,10 +459,10 @@ class Predictor:
     assert adapted is not None  # It has prototypes.
     return adapted
 
-  def adapt_rows(
+  def _adapted_to(
       self, rows: np.ndarray, labels: Sequence[Hashable]
   ) -> Adapted:
-    """Adapt to rows [n, ...], as `preprocessing.row` makes them."""
+    """Adapt to rows [n, ...] without a guarantee."""
     classes, found = _numbered(len(rows), labels)
     learner, adapt, *_ = self._functions(len(classes))
     values = self.scaled(rows)
@@ -653,6 +611,25 @@ class Predictor:
       return naming.make_learner(found.learner, self.network, way=way)
     network = _network(found, way, self.start, self.make)
     return naming.make_fine_tuning(network, found.fine_tuning)
+
+
+def _units(
+    count: int, people: Sequence[Hashable] | None
+) -> tuple[str, np.ndarray]:
+  """Return the level of a unit, and int[n], the unit of each image.
+
+  Raises:
+    DataError: they are not as many as the images.
+  """
+  if people is None:
+    return "example", np.arange(count)
+  owners = labels_lib.read("people", people)
+  if len(owners) != count:
+    raise errors.DataError(
+        f"there are {count} support images and {len(owners)} people: give the"
+        " person of each image"
+    )
+  return "person", np.unique(owners, return_inverse=True)[1]
 
 
 def _numbered(

@@ -17,25 +17,19 @@ from episodic_dp.data.own_data import rows
 from episodic_dp.export import folder
 
 
-def row(
-    how: folder.Preprocessing, example: readers.Example, *, invert: bool = False
-) -> np.ndarray:
+def row(how: folder.Preprocessing, example: readers.Example) -> np.ndarray:
   """Turn one example into a row, uint8 or float32 of `how.shape`.
 
   Args:
     how: the model's preprocessing.
     example: an example from a reader.
-    invert: whether to exchange light and dark of images first.
 
   Raises:
     DataError: it has another form or shape; one sentence.
   """
   values = example.values
-  if how.kind == "image" and example.image:
-    if invert:
-      values = 255 - values if values.dtype == np.uint8 else 1 - values
-    if how.resample == "nearest":
-      values = rows.resized(values, how.shape, Image.Resampling.NEAREST)
+  if how.resample == "nearest" and example.image:
+    values = rows.resized(values, how.shape, Image.Resampling.NEAREST)
   form = rows.Form(
       image=how.kind == "image",
       shape=how.shape,
@@ -63,7 +57,8 @@ def of_arrays(
     how: the model's preprocessing.
     images: an array [n, ...] or a sequence: images uint8 [H, W], or [H, W, 1 or
       3], or float32 from 0 to 1 of such a shape, of any size; images of Pillow,
-      read as their files are; or features of the model's shape.
+      read as their files are; or features of the model's shape; or examples of
+      a reader.
     what: a name for them, for messages.
 
   Raises:
@@ -107,6 +102,8 @@ def _example(
     how: folder.Preprocessing, given: Any, name: str
 ) -> readers.Example:
   """Turn an example in memory into one of a reader."""
+  if isinstance(given, readers.Example):
+    return given
   if how.kind == "features" and not isinstance(given, Image.Image):
     return readers.features_of(np.asarray(given), name)
   return image(given, name)

@@ -9,6 +9,7 @@ import pytest
 from episodic_dp.data import omniglot
 from episodic_dp.errors import DataError
 from episodic_dp.export import adaptation
+from episodic_dp.export import preprocessing
 from episodic_dp.export.folder import Preprocessing
 from tests.data import own_images
 
@@ -23,10 +24,10 @@ def test_examples_are_listed_by_class(tmp_path):
   assert found.labels == ["a", "b", "b"] and found.classes == ["a", "b"]
   assert found.names == ["a/000.png", "b/000.png", "b/001.png"]
   wanted = [own_images.pixels(i) for i in (100, 0, 1)]
-  rows = np.stack([*adaptation.read(HOW, found)])[..., 0]
+  rows = np.stack([one.values for one in adaptation.read(found)])[..., 0]
   np.testing.assert_array_equal(rows, wanted)
-  dark = np.stack([*adaptation.read(HOW, found, invert=True)])[..., 0]
-  np.testing.assert_array_equal(dark, 255 - rows)
+  for light, dark in zip(rows, adaptation.read(found, invert=True)):
+    np.testing.assert_array_equal(dark.values[..., 0], 255 - light)
   flat = adaptation.listed(tmp_path / "s" / "b")
   assert not flat.classes and flat.names == ["000.png", "001.png"]
 
@@ -56,7 +57,9 @@ def test_an_example_of_another_kind_is_named(tmp_path):
   own_images.tree(tmp_path, {"a": 1, "b": 1})
   np.save(tmp_path / "b" / "x.npy", np.zeros(3, np.float32))
   with pytest.raises(DataError, match="x.npy holds numbers of shape"):
-    list(adaptation.read(HOW, adaptation.listed(tmp_path)))
+    preprocessing.of_arrays(
+        HOW, adaptation.read(adaptation.listed(tmp_path)), "they"
+    )
 
 
 def test_omniglot_keeps_single_pixels_as_its_loader_does(tmp_path):
@@ -66,5 +69,7 @@ def test_omniglot_keeps_single_pixels_as_its_loader_does(tmp_path):
     (tmp_path / name).mkdir()
     Image.fromarray(~bits).convert("1").save(tmp_path / name / "x.png")
   png = (tmp_path / "a" / "x.png").read_bytes()
-  row, _ = adaptation.read(how, adaptation.listed(tmp_path))
+  row, _ = preprocessing.of_arrays(
+      how, adaptation.read(adaptation.listed(tmp_path)), "they"
+  )
   np.testing.assert_array_equal(row, omniglot.decode(png))

@@ -7,6 +7,7 @@ import pytest
 from episodic_dp import export
 from episodic_dp.config.presets import own_data
 from episodic_dp.export import adaptation
+from episodic_dp.export import preprocessing
 from episodic_dp.export import writing
 from tests.export.conftest import save_run
 from tests.export.test_predictor import in_process
@@ -67,17 +68,19 @@ def test_files_are_read_as_the_run_did(
   folder.mkdir()
   for name in tested:
     (root / name).rename(folder / name)
-  rows = np.stack([*adaptation.read(how, adaptation.listed(folder))])
+  rows = preprocessing.of_arrays(
+      how, adaptation.read(adaptation.listed(folder)), "they"
+  )
   wanted = splits.test.images[: WAY * EACH]
   np.testing.assert_array_equal(rows, wanted)
   assert rows.dtype == wanted.dtype
   parts = rows.reshape(WAY, EACH, *rows.shape[1:])
   support = parts[:, :2].reshape(-1, *rows.shape[1:])
   query = parts[:, 2:].reshape(-1, *rows.shape[1:])
-  found = loaded.adapt_rows(support, np.repeat(tested, 2).tolist())
+  found = loaded.adapt(support, np.repeat(tested, 2).tolist())
   divisor = 255.0 if rows.dtype == np.uint8 else 1.0
   np.testing.assert_allclose(
-      found.predict_rows(query).probabilities,
+      found.predict(query).probabilities,
       in_process(
           tmp_path / "run", splits, support, query, WAY, divisor=divisor
       ),
