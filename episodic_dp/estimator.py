@@ -418,17 +418,18 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
   ) -> Run:
     """Describe the run."""
     features = train.images.dtype != np.uint8
+    changes: dict[str, Any] = {
+        "hierarchy": train.hierarchy,
+        "delta": self.delta,
+        "model.name": self.network or ("features" if features else "conv4"),
+    }
+    if backbone is not None:  # With its digest and preprocessing.
+      changes["data.options.backbone"] = plain.to_plain(backbone)
     run = own_data.own_data(
         levels=_LEVELS, way=self.way, shot=self.shot, steps=self.steps,
         rate=self.rate, start=self.start,
         backbone=backbone.file if backbone else "",
-    ).replace({
-        "hierarchy": train.hierarchy,
-        "delta": self.delta,
-        "model.name": self.network or ("features" if features else "conv4"),
-    })
-    if backbone is not None:  # With its digest and preprocessing.
-      run = run.replace({"data.options.backbone": plain.to_plain(backbone)})
+    ).replace(changes)
     run = run.replace({"model": run.model.with_start(train.image_shape[-1])})
     if run.model.start is None:  # The preset's scale is that of a start.
       run = run.replace({"learner.metric_scale": 1.0})

@@ -111,12 +111,11 @@ def load(
     ('participant', 'point')
   """
   check_data_dir(name, data_dir)
-  where = Where(data_dir=data_dir, cache_dir=cache_dir, download=download)
-  more = {}
-  if surveyed is not None:
-    more["surveyed"] = surveyed
-  options = read_options(name, chosen)
-  splits: Splits = _module(name).load(options, where, **more)
+  where = Where(
+      data_dir=data_dir, cache_dir=cache_dir, download=download,
+      surveyed=surveyed,
+  )
+  splits: Splits = _module(name).load(read_options(name, chosen), where)
   return splits
 
 

@@ -22,11 +22,9 @@ from episodic_dp import foreign
 from episodic_dp.data import originals as originals_lib
 from episodic_dp.output import files as output
 
-# Source and paths of the original files -> all images in the order of the
-# published table, as pixels or as encoded files.
-ReadFiles = Callable[
-    [str, list[pathlib.Path]], Iterable[bytes | np.ndarray]
-]
+# Paths of the original files -> all images in the order of the published table,
+# as pixels or as encoded files.
+ReadFiles = Callable[[list[pathlib.Path]], Iterable[bytes | np.ndarray]]
 
 
 def mapped_array(
@@ -132,11 +130,11 @@ def _checked(
     sha256: str | None,
 ) -> Iterator[bytes]:
   """Yield the images of the original files; DataError if they are wrong."""
-  source, paths = originals.find(where)
+  paths = originals.find(where)
   names = ", ".join(map(str, paths))
   digest = hashlib.sha256()
   with foreign.reading(names, "cannot be read", "use another copy"):
-    for image in read_files(source, paths):
+    for image in read_files(paths):
       content = bytes(image)
       digest.update(content)
       yield content

@@ -13,6 +13,7 @@ zips with one picture per class that were made from it without loss. The
 official archive of pickles is not read: a pickle can run any code.
 """
 
+import collections
 from collections.abc import Iterator
 import dataclasses
 import hashlib
@@ -84,10 +85,10 @@ def classes() -> tuple[CifarClass, ...]:
   return tuple(CifarClass(*columns) for columns in originals.read_table(_TABLE))
 
 
-def superclass_sizes(part: str) -> dict[str, int]:
-  """Return superclass -> its number of classes in a part."""
-  owners = sorted(c.superclass for c in classes() if c.part == part)
-  return {name: owners.count(name) for name in owners}
+def superclass_sizes() -> dict[str, int]:
+  """Return superclass -> its number of training classes, by name."""
+  owners = sorted(c.superclass for c in classes() if c.part == "train")
+  return collections.Counter(owners)
 
 
 def load(options: CifarFS, where: originals.Where) -> dataset.Splits:
@@ -168,9 +169,9 @@ def _features(
   return rows.reshape(classes, examples, -1)
 
 
-def _read_files(source: str, paths: Paths) -> list[bytes]:
+def _read_files(paths: Paths) -> list[bytes]:
   read = _binary
-  if source == "sheets":
+  if len(paths) > 1:
     read = _sheets
   images = read(paths)
   held = [(label, image.tobytes()) for label, image in images]

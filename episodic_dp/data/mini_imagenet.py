@@ -138,7 +138,7 @@ def load_images(copy: str, where: originals.Where) -> np.ndarray:
   )
 
 
-def _read_files(source: str, paths: list[pathlib.Path]) -> Iterator[bytes]:
+def _read_files(paths: list[pathlib.Path]) -> Iterator[bytes]:
   contents: dict[str, bytes] = {}  # About 200 MB.
   for path in paths:
     contents |= _contents(path)

@@ -175,7 +175,7 @@ def load_images(where: originals.Where) -> np.ndarray:
   )
 
 
-def _read_files(source: str, paths: list[pathlib.Path]) -> np.ndarray:
+def _read_files(paths: list[pathlib.Path]) -> np.ndarray:
   images, rows, more_images, more_rows = map(read_idx, paths)
   images = np.concatenate([images, more_images])
   # QMNIST has 50 000 more test labels than MNIST has images, at the end.

@@ -156,7 +156,7 @@ def load_images(where: originals.Where) -> np.ndarray:
   )
 
 
-def _read_files(source: str, paths: list[pathlib.Path]) -> Iterator[np.ndarray]:
+def _read_files(paths: list[pathlib.Path]) -> Iterator[np.ndarray]:
   drawings = {}
   for path in paths:
     with zipfile.ZipFile(path) as z:

@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import os
 import pathlib
+from typing import Any
 import urllib.request
 
 from episodic_dp import errors
@@ -24,11 +25,13 @@ class Where:
     cache_dir: folder of the prepared data; None means the environment variable
       TFDS_DATA_DIR, or else ~/tensorflow_datasets.
     download: fetch the original files that data_dir does not have.
+    surveyed: the listed own data (`own_data.load.Survey`), or None.
   """
 
   data_dir: Path | None = None
   cache_dir: Path | None = None
   download: bool = False
+  surveyed: Any = None
 
   @property
   def cache(self) -> pathlib.Path:
@@ -83,11 +86,11 @@ class Originals:
         return source
     return None
 
-  def find(self, where: Where) -> tuple[str, list[pathlib.Path]]:
-    """Return the first complete source, downloaded if requested.
+  def find(self, where: Where) -> list[pathlib.Path]:
+    """Return the files of the first complete source, downloaded if requested.
 
     Returns:
-      Its key and the paths of its files in order, checked by their sha256.
+      Their paths in order, checked by their sha256.
 
     Raises:
       FileNotFoundError: no source is complete; says what to do.
@@ -99,7 +102,7 @@ class Originals:
       folder = files.path_of(where.data_dir)
       # The set's own folder first: other sets may have files of the same name.
       folders = [folder / self.name, folder]
-    for source, archives in self.sources.items():
+    for archives in self.sources.values():
       found = {}
       for archive in archives:
         for folder in reversed(folders):
@@ -108,9 +111,9 @@ class Originals:
       if len(found) == len(archives):
         for archive, path in found.items():
           _check_sha256(path, archive)
-        return source, list(found.values())
+        return list(found.values())
     if where.download and self.online is not None:
-      return self.online, self._fetch(where.cache / "downloads" / self.name)
+      return self._fetch(where.cache / "downloads" / self.name)
     raise FileNotFoundError(
         f"'{self.name}' is not prepared yet and --data_dir={where.data_dir}"
         f" does not hold all of its files: {self._remedy()}"

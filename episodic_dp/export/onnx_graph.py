@@ -289,24 +289,20 @@ def _classified(graph: _Graph, model: Adapted, x: str) -> list[str]:
   """Add the class probabilities by each checkpoint."""
   found, members = model.predictor.description, model.predictor.members
   each = []
-  if model.released is not None:
-    for member, (params, moments) in enumerate(members):
-      rows = _embedded(
-          graph, model.predictor, params, moments, model_lib.OWN, x
-      )
+  for member, (params, moments) in enumerate(members):
+    own, head = model_lib.OWN, np.zeros(0)
+    if model.released is None:
+      adapted, seen = model.prepared[member]
+      params, head = adapted.params, np.asarray(adapted.head)
+      if moments is None:
+        moments, own = seen, 0.0
+    rows = _embedded(graph, model.predictor, params, moments, own, x)
+    if model.released is not None:
       rows = graph.add("Sub", rows, model.released.centre[member])
       rows = graph.add("unit", rows, domain=_OWN)
       prototypes = model.released.prototypes[:, member].T
       scores = graph.add("MatMul", rows, np.float32(SHARPNESS) * prototypes)
-      each.append(graph.add("Softmax", scores, axis=1))
-    return each
-  for (_, moments), (adapted, seen) in zip(members, model.prepared):
-    own = model_lib.OWN
-    if moments is None:
-      moments, own = seen, 0.0
-    params, head = adapted.params, np.asarray(adapted.head)
-    rows = _embedded(graph, model.predictor, params, moments, own, x)
-    if found.learner.name == "protonet":
+    elif found.learner.name == "protonet":
       squares = graph.add("distances", rows, head[None], domain=_OWN)
       scale = np.float32(-found.learner.metric_scale)
       scores = graph.add("Mul", squares, scale)

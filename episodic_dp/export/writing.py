@@ -7,7 +7,6 @@ key or seed, nothing of private/, and no name of a class or a file.
 
 from collections.abc import Mapping
 import dataclasses
-import json
 import os
 import pathlib
 from typing import Any, get_args, NamedTuple
@@ -82,7 +81,6 @@ def write(
         " export a run with config.plan.episode.way of at least 2"
     )
   files.check_outside(out, workdir, "--workdir")
-  files.check_new_folder(out)
   path = workdir_lib.folder_of(workdir) / reporting.GUARANTEE
   verification = statement_lib.verify_file(path)
   verification.check(path)
@@ -186,7 +184,7 @@ def _scores(
   name = "single"
   if checkpoint == "ensemble":
     name = "ensemble"
-  found = json.loads(path.read_text(encoding="utf-8")).get(name, {})
+  found = files.read_json(path, "evaluate the run again").get(name, {})
   if found.get("steps") != [*steps]:
     return None
   return found["accuracy"]

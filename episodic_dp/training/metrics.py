@@ -19,6 +19,7 @@ from tensorboardX import record_writer
 from tensorboardX.proto import event_pb2
 from tensorboardX.proto import summary_pb2
 
+from episodic_dp import plain
 from episodic_dp.output import files
 from episodic_dp.training import workdir as workdir_lib
 
@@ -161,8 +162,4 @@ def validated(
 
 def _dump(values: Mapping[str, Any]) -> str:
   # JSON has no infinity and no NaN: they are written as strings.
-  clean = dict(values)
-  for name, value in values.items():
-    if isinstance(value, float) and not math.isfinite(value):
-      clean[name] = str(value)
-  return json.dumps(clean, allow_nan=False) + "\n"
+  return json.dumps(plain.to_plain(values), allow_nan=False) + "\n"

@@ -123,7 +123,7 @@ def test_killed_preparation_leaves_nothing_that_is_accepted(tmp_path):
       found = originals.Originals(
           name="x", sources={{"a": (originals.Archive("images"),)}}
       )
-      def read_files(source, paths):
+      def read_files(paths):
         for number in range(99):
           if number > 70:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -262,7 +262,7 @@ def test_images_of_mini_imagenet_are_mapped_averaged_and_checked(small, roots):
   with pytest.raises(DataError, match=r"x is not 84 x 84: \(80, 80, 3\)"):
     mini_imagenet.decode(small_sets.picture("x", "WEBP", 80), "x")
   with pytest.raises(DataError, match="36 of the 36 images .* are absent"):
-    list(mini_imagenet._read_files("zips", []))
+    list(mini_imagenet._read_files([]))
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_published_tables_are_whole():
   assert sorted(c.part for c in cifar_fs.classes()) == sorted(parts)
   names = [n for c in mini_imagenet.classes() for n in c.images]
   assert len(set(names)) == 60_000
-  sizes = list(cifar_fs.superclass_sizes("train").values())
+  sizes = list(cifar_fs.superclass_sizes().values())
   assert (len(sizes), min(sizes), max(sizes)) == (20, 2, 5)
   parts = [c.part for c in omniglot.characters()]
   assert [parts.count(p) for p in dataset.PARTS] == [1028, 172, 423]

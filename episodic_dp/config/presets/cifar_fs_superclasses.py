@@ -44,7 +44,7 @@ def cifar_fs_superclasses(
     noise_multiplier: plain.NotNegative = 4.0,
 ) -> Run:
   """Return the run; the module describes it and its arguments."""
-  sizes = cifar_fs.superclass_sizes("train").values()
+  sizes = cifar_fs.superclass_sizes().values()
   return Run(
       steps=steps,
       delta=1e-5,

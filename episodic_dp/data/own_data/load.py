@@ -185,12 +185,7 @@ def _check_names(found: Survey, sampling: plan.SamplingPlan) -> None:
     )
 
 
-def load(
-    options: OwnData,
-    where: originals.Where,
-    *,
-    surveyed: Survey | None = None,
-) -> dataset.Splits:
+def load(options: OwnData, where: originals.Where) -> dataset.Splits:
   """Load the three splits of own data; their classes are disjoint.
 
   Examples are read once, with a progress bar, into a file that later runs map.
@@ -199,8 +194,8 @@ def load(
 
   Args:
     options: options of the units and of the rows.
-    where: places of the data and of the file.
-    surveyed: result of `survey` with these options, if there is one.
+    where: places of the data and of the file, and perhaps the result of
+      `survey` with these options.
 
   Returns:
     Splits with images uint8 (or, with more than 8 bits, float32 from 0 to 1)
@@ -211,7 +206,7 @@ def load(
     FileNotFoundError: there is no such folder or file.
     DataError: an option, a file or an array cannot be used.
   """
-  found = surveyed or survey(where.data_dir, options)
+  found = where.surveyed or survey(where.data_dir, options)
   values = _rows(found, options, where.cache / "own_data")
   parts, first = {}, 0
   for part, hierarchy in found.hierarchies.items():
