@@ -40,11 +40,8 @@ def define_flags() -> None:
 def main(values: flags.FlagValues) -> None:
   """Write the folder, and print what it holds."""
   files.check_new_folder(values.out)
-  fields = {}
-  for option in values.options:
-    name, _, text = option.partition("=")
-    fields[name] = presets.literal(text)
-  chosen = Data(name=values.name, options=fields)
+  options = presets.read(shared_flags.named(values.options))
+  chosen = Data(name=values.name, options=options)
   with phases.phase("reading the data", at_once=True):
     splits = chosen.load(data_dir=values.data_dir, download=values.download)
   if values.part == "all":

@@ -63,12 +63,9 @@ def define_flags() -> None:
 def main(values: flags.FlagValues) -> None:
   """Run, and print the cost of each client."""
   devices.log_devices()
-  changes = {}
-  for name, text in shared_flags.fields(values).items():
-    changes[name] = presets.literal(text)
   config = plain.with_changes(
       config_lib.parse(presets.made(values.config, presets.PVI_NAMES)),
-      changes, name="config",
+      presets.read(shared_flags.fields(values)), name="config",
   )
   shared_flags.check_workdir(values)
   with phases.phase("reading the data", at_once=True):

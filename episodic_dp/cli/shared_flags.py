@@ -4,7 +4,7 @@ A command defines its flags when it is called, not when it is imported, because
 tests import all commands into one process.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 import json
 from typing import Any
 
@@ -47,9 +47,13 @@ def define_config(
 
 def fields(values: flags.FlagValues) -> dict[str, str]:
   """Return the fields that were set, such as {"steps": "3"}."""
-  texts = values[_FIELD].value or ()
-  found = {name: text for name, _, text in (t.partition("=") for t in texts)}
+  found = named(values[_FIELD].value or ())
   return found if values.delta is None else found | {"delta": str(values.delta)}
+
+
+def named(texts: Iterable[str]) -> dict[str, str]:
+  """Return name -> text of texts such as "steps=3"."""
+  return {name: text for name, _, text in (t.partition("=") for t in texts)}
 
 
 def run(values: flags.FlagValues) -> Run:

@@ -61,14 +61,13 @@ class Checkpoints:
 
     Of equal qualities the later step comes first.
     """
-    qualities = {step: self.about(step).get("quality") for step in self.steps()}
-    found = [
-        (step, quality)
-        for step, quality in qualities.items()
-        if quality is not None and math.isfinite(quality)
-    ]
-    found.sort(key=lambda pair: (pair[1], pair[0]), reverse=True)
-    return tuple(found[:BEST])
+    found = []
+    for step in self.steps():
+      quality = self.about(step).get("quality")
+      if quality is not None and math.isfinite(quality):
+        found.append((quality, step))
+    best = sorted(found, reverse=True)[:BEST]
+    return tuple((step, quality) for quality, step in best)
 
   def save(
       self,

@@ -46,13 +46,18 @@ def load(source: str, fields: Mapping[str, str] | None = None) -> Run:
     RunError: there is no such file, or it cannot be imported.
     PlanError: an argument or a field is unknown or wrong.
   """
-  changes = {}
-  for name, text in (fields or {}).items():
+  described = made(source)
+  return Run.parse(described).replace(read(fields or {}))
+
+
+def read(fields: Mapping[str, str]) -> dict[str, Any]:
+  """Return the values of fields that are given as texts; see `load`."""
+  values = {}
+  for name, text in fields.items():
     if name.startswith("episode"):
       name = f"plan.{name}"
-    changes[name] = literal(text)
-  described = made(source)
-  return Run.parse(described).replace(changes)
+    values[name] = _literal(text)
+  return values
 
 
 def made(source: str, names: Sequence[str] = NAMES) -> Any:
@@ -123,7 +128,7 @@ def _of_kind(kind: Any, text: str) -> Any:
     return _BOOLS.get(text.lower(), text)
   if typing.get_origin(kind) is tuple:
     return text.split("/")
-  return literal(text)
+  return _literal(text)
 
 
 def _shown(default: object) -> str:
@@ -133,7 +138,7 @@ def _shown(default: object) -> str:
   return str(default)
 
 
-def literal(text: str) -> Any:
+def _literal(text: str) -> Any:
   """Return the value of a Python literal, true or false; else the text."""
   try:
     return ast.literal_eval(text)

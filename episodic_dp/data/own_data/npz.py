@@ -72,9 +72,10 @@ def listing(
     heads = {name: _head(file, name) for name in sizes}
   objects = [name for name, (_, dtype) in heads.items() if dtype.hasobject]
   if objects:
-    raise DataError(
-        f"array '{objects[0]}' of {path} holds Python objects, which are not"
-        f" read: save its text with {objects[0]}.astype(str)"
+    raise _fault(
+        path, objects[0],
+        "holds Python objects, which are not read: save its text with"
+        f" {objects[0]}.astype(str)",
     )
   shape, dtype = heads[examples]
   _check_examples(path, examples, shape, dtype)
@@ -134,6 +135,11 @@ def _reading(path: pathlib.Path) -> Iterator[Any]:
     yield file
 
 
+def _fault(path: pathlib.Path, name: str, text: str) -> DataError:
+  """Return the error of an array."""
+  return DataError(f"array '{name}' of {path} {text}")
+
+
 def _image(values: np.ndarray, name: str) -> readers.Example:
   if values.dtype == np.uint8:
     return readers.image_of(values, name)
@@ -173,9 +179,9 @@ def _check_examples(
     fits = dtype.kind in "biuf" and 2 <= len(shape) <= 4
     wanted = "numbers [n, features], [n, time, channels] or [n, H, W, channels]"
   if not fits or 0 in shape:
-    raise DataError(
-        f"array '{name}' of {path} is {dtype} of shape {shape}: save {wanted},"
-        " none of them 0"
+    raise _fault(
+        path, name,
+        f"is {dtype} of shape {shape}: save {wanted}, none of them 0",
     )
 
 
@@ -187,9 +193,10 @@ def _check_sizes(
   labels = {name: size for name, size in sizes.items() if name != examples}
   if sum(labels.values()) > most:
     name = max(labels, key=lambda n: labels[n])
-    raise DataError(
-        f"array '{name}' of {path} decompresses to {labels[name]} bytes, and"
-        f" labels may take {most} in all: save shorter labels, or whole numbers"
+    raise _fault(
+        path, name,
+        f"decompresses to {labels[name]} bytes, and labels may take {most} in"
+        " all: save shorter labels, or whole numbers",
     )
 
 
@@ -210,17 +217,19 @@ def _check_held(path: pathlib.Path, held: Arrays) -> None:
   most = max(_ROWS, path.stat().st_size)
   for name, array in held.items():
     if array.size > most:
-      raise DataError(
-          f"array '{name}' of {path} has {array.size} labels, more than {most},"
-          " which a file of this size can hold: save fewer rows"
+      raise _fault(
+          path, name,
+          f"has {array.size} labels, more than {most}, which a file of this"
+          " size can hold: save fewer rows",
       )
     if array.dtype.kind == "U":
       try:
         "".join(array.ravel().tolist()).encode()
       except (UnicodeError, ValueError, SystemError) as e:
-        raise DataError(
-            f"array '{name}' of {path} holds characters that do not exist"
-            f" ({foreign.reason(e, path)}): save its text again"
+        raise _fault(
+            path, name,
+            "holds characters that do not exist"
+            f" ({foreign.reason(e, path)}): save its text again",
         ) from e
 
 
@@ -229,17 +238,19 @@ def _labels(
 ) -> list[Any]:
   """Return an array of labels as lists of text; DataError if it is invalid."""
   if array.dtype.kind not in "biuUS" or array.shape != shape:
-    raise DataError(
-        f"array '{name}' of {path} is {array.dtype} of shape {array.shape}:"
-        f" give whole numbers or strings of shape {shape}"
+    raise _fault(
+        path, name,
+        f"is {array.dtype} of shape {array.shape}: give whole numbers or"
+        f" strings of shape {shape}",
     )
   if array.dtype.kind == "S":
     try:
       array = np.char.decode(array, "utf-8")
     except UnicodeDecodeError as e:
-      raise DataError(
-          f"array '{name}' of {path} holds {shown(e.object)}, which is no text"
-          " in UTF-8: decode the bytes and save strings"
+      raise _fault(
+          path, name,
+          f"holds {shown(e.object)}, which is no text in UTF-8: decode the"
+          " bytes and save strings",
       ) from e
   if array.ndim == 1:
     array = labels_lib.read(f"array '{name}' of {path}", array)
@@ -269,8 +280,8 @@ def _units(
     if "" in row:
       named = row.index("")
     if not named or any(row[named:]):
-      raise DataError(
-          f"array '{_UNITS}' of {path} has the row {shown(row)}: only labels at"
-          " its end may be empty"
+      raise _fault(
+          path, _UNITS,
+          f"has the row {shown(row)}: only labels at its end may be empty",
       )
   return [(tuple(filter(None, row)), p) for row, p in zip(table, parts)]
