@@ -578,9 +578,7 @@ def _rows(images: Any) -> np.ndarray:
     if features:
       rows.append(readers.features_of(given, name).values)
       continue
-    values = preprocessing.image(given, name).values
-    if values.dtype != np.uint8:
-      values = np.rint(255 * values).astype(np.uint8)
+    values = rows_lib.rounded(preprocessing.image(given, name).values)
     if rows and values.shape != rows[0].shape:
       raise errors.DataError(
           f"{name} has shape {values.shape}, and the first {rows[0].shape}:"

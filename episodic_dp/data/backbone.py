@@ -13,7 +13,6 @@ from collections.abc import Iterator
 import contextlib
 import dataclasses
 import functools
-import hashlib
 import os
 import stat
 import threading
@@ -62,7 +61,7 @@ class Backbone:
 
   def recorded(self) -> "Backbone":
     """Return it with its absolute path and its digest, for a run."""
-    digest = hashlib.sha256(read(self.file)).hexdigest()
+    digest = files.sha256(read(self.file))
     path = str(files.path_of(self.file).absolute())
     return dataclasses.replace(self, file=path, digest=self.digest or digest)
 
@@ -162,7 +161,7 @@ def opened(backbone: Backbone, content: bytes, place: str) -> Network:
     DataError: it is another file than before, or cannot be used, or ONNX
       Runtime is missing; one sentence.
   """
-  digest = hashlib.sha256(content).hexdigest()
+  digest = files.sha256(content)
   if backbone.digest not in (None, digest):
     raise DataError(
         f"{place} is another backbone than that of the run (its SHA-256"

@@ -31,6 +31,7 @@ from episodic_dp.data import cache
 from episodic_dp.data import dataset
 from episodic_dp.data import originals
 from episodic_dp.data import pools
+from episodic_dp.output import files
 
 EXAMPLES = 600  # Of each class.
 SIZE = 32
@@ -150,7 +151,7 @@ def _features(
 
   network = backbone.opened()
   about = f"1/{dataclasses.replace(network.backbone, file='')}"
-  digest = hashlib.sha256(about.encode()).hexdigest()[:32]
+  digest = files.sha256(about.encode())[:32]
   path = where.cache / ORIGINALS.name / f"features-{digest}.npy"
   classes, examples, *shape = images.shape
 

@@ -39,7 +39,4 @@ def examples(
     found = np.stack([rows.resized(image, shape, how) for image in images])
   else:
     return None
-  values = found.astype(np.float32)
-  if found.dtype == np.uint8:
-    return values / np.float32(255)
-  return values
+  return rows.scaled(found)

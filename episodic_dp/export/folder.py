@@ -7,7 +7,6 @@ is unchanged since the export, if digests.json itself is trusted.
 """
 
 import dataclasses
-import hashlib
 import json
 import math
 import os
@@ -198,9 +197,9 @@ def read_arrays(content: bytes, name: str) -> dict[str, np.ndarray]:
 
 def seal(root: pathlib.Path) -> None:
   """Write digests.json: the SHA-256 of every other file of a folder."""
-  found = {
-      path.name: _sha256(path.read_bytes()) for path in sorted(root.iterdir())
-  }
+  found = {}
+  for path in sorted(root.iterdir()):
+    found[path.name] = files.sha256(path.read_bytes())
   files.write_json(root / DIGESTS, {"algorithm": "SHA-256", "files": found})
 
 
@@ -231,7 +230,7 @@ def read(root: pathlib.Path) -> dict[str, bytes]:
     left -= len(contents[name])
     if name not in wanted:
       raise errors.RunError(f"{shown} is not named in {DIGESTS}: remove it")
-    if _sha256(contents[name]) != wanted[name]:
+    if files.sha256(contents[name]) != wanted[name]:
       raise errors.RunError(
           f"{shown} has changed since the export (its SHA-256 is not that in"
           f" {DIGESTS}): {_AGAIN}"
@@ -248,7 +247,3 @@ def _content(root: pathlib.Path, name: str, most: int) -> bytes:
         f" (above {most} bytes), and a model has plain files only: remove it"
     )
   return (root / name).read_bytes()
-
-
-def _sha256(content: bytes) -> str:
-  return hashlib.sha256(content).hexdigest()

@@ -27,6 +27,7 @@ from episodic_dp.accounting import report
 from episodic_dp.accounting import statement as statement_lib
 from episodic_dp.data import backbone as backbone_lib
 from episodic_dp.data import public as public_lib
+from episodic_dp.data.own_data import rows as rows_lib
 from episodic_dp.export import card
 from episodic_dp.export import folder as folder_lib
 from episodic_dp.export import preprocessing
@@ -347,7 +348,7 @@ class Predictor:
   def scaled(self, rows: np.ndarray) -> np.ndarray:
     """Return rows [n, ...] as the network takes them, float32[n, ...]."""
     if self.backbone is None:
-      return preprocessing.scaled(self.description.preprocessing, rows)
+      return rows_lib.scaled(rows)
     return np.stack([self.backbone.features(row) for row in rows])
 
   @property
@@ -535,7 +536,7 @@ class Predictor:
     elif how.kind == "image":
       values = public_lib.examples(None, how.shape)
       if self.backbone is not None and values is not None:
-        values = self.scaled(np.rint(255 * values).astype(np.uint8))
+        values = self.scaled(rows_lib.rounded(values))
     if values is None:
       size = self.network.way
       assert size is not None  # Known of every exported network.

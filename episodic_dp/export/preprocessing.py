@@ -40,14 +40,6 @@ def row(how: folder.Preprocessing, example: readers.Example) -> np.ndarray:
   return form.row(example._replace(values=values))
 
 
-def scaled(how: folder.Preprocessing, stacked: np.ndarray) -> np.ndarray:
-  """Scale rows [n, ...] to float32, as in a training task."""
-  values = stacked.astype(np.float32)
-  if how.dtype == "uint8":
-    return values / np.float32(255)
-  return values
-
-
 def of_arrays(
     how: folder.Preprocessing, images: Iterable[Any], what: str
 ) -> np.ndarray:
@@ -130,9 +122,7 @@ def image(given: Any, name: str) -> readers.Example:
     )
   if values.dtype == bool:  # Pillow's mode 1.
     values = values * np.uint8(255)
-  if values.dtype == np.uint16:
-    values = values.astype(np.float32) / np.float32(65535)
-  if values.dtype != np.uint8:
+  if values.dtype not in (np.uint8, np.uint16):
     floating = np.issubdtype(values.dtype, np.floating)
     if not floating or not (values.min() >= 0 and values.max() <= 1):
       raise errors.DataError(

@@ -74,7 +74,7 @@ def write(
     RunError, PlanError, OSError: the run cannot be exported, or the folder
       cannot be made; one sentence.
   """
-  config = Run.parse(workdir_lib.read_config(workdir)).resolved()
+  config = Run.read(workdir)
   if config.way < 2:
     raise errors.RunError(
         "the run predicts numbers (way 1), but an exported model classifies:"

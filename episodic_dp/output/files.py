@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 import contextlib
+import hashlib
 import json
 import os
 import pathlib
@@ -116,6 +117,11 @@ def check_outside(
         f"results in {out} would change {flag}={folder}, which is only read:"
         " choose another folder"
     )
+
+
+def sha256(content: bytes | memoryview) -> str:
+  """Return the SHA-256 of bytes, in hexadecimal digits."""
+  return hashlib.sha256(content).hexdigest()
 
 
 def read_json(path: Any, remedy: str) -> Any:

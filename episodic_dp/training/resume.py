@@ -417,13 +417,13 @@ digest = checkpoint_lib.digest  # Digest of arrays.
 
 def json_digest(value: object) -> str:
   """Return SHA-256 of plain data, whatever the order of its fields."""
-  return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+  return files.sha256(json.dumps(value, sort_keys=True).encode())
 
 
 def program_digest(function: Callable[..., Any], *arguments: Any) -> str:
   """Return SHA-256 of a function of arrays; see `program_text`."""
   text = program_text(jax.jit(function).lower(*arguments))
-  return hashlib.sha256(text.encode()).hexdigest()
+  return files.sha256(text.encode())
 
 
 def program_text(lowered: jax.stages.Lowered) -> str:

@@ -5,7 +5,6 @@ are listed in full, so that a new setting of XLA or JAX counts until it is
 listed.
 """
 
-import hashlib
 import json
 import os
 import pathlib
@@ -18,6 +17,7 @@ import numpy as np
 
 from episodic_dp import _version
 from episodic_dp import backends
+from episodic_dp.output import files
 
 _PROCESSORS = pathlib.Path("/proc/cpuinfo")  # Of Linux.
 # Environment variables that begin with one of these names and "_" are settings
@@ -107,7 +107,7 @@ def _with_files(value: str) -> str:
     path = word.rpartition("=")[2]
     if os.path.isfile(path):
       content = pathlib.Path(path).read_bytes()
-      word += f" (SHA-256 {hashlib.sha256(content).hexdigest()})"
+      word += f" (SHA-256 {files.sha256(content)})"
     words.append(word)
   return " ".join(words)
 
@@ -125,4 +125,4 @@ def processor() -> str:
     lines = set(platform.uname())
   text = json.dumps(sorted(lines), sort_keys=True)
   cores = backends.cores()
-  return f"{cores} cores {hashlib.sha256(text.encode()).hexdigest()[:12]}"
+  return f"{cores} cores {files.sha256(text.encode())[:12]}"

@@ -14,9 +14,9 @@ from episodic_dp import errors
 from episodic_dp import export
 from episodic_dp import models
 from episodic_dp import options
+from episodic_dp.data.own_data import rows
 from episodic_dp.export import folder
 from episodic_dp.export import onnx_graph
-from episodic_dp.export import preprocessing
 from episodic_dp.learners import naming
 from episodic_dp.models import networks
 from tests.data import test_backbone
@@ -120,7 +120,7 @@ def test_every_network_is_that_of_the_predictor(name, run, tmp_path):
   own = predictor.network
   if moments is not None:
     own = own.normalised(moments)
-  scaled = preprocessing.scaled(predictor.description.preprocessing, images)
+  scaled = rows.scaled(images)
   wanted = np.asarray(jax.jit(own.apply)(params, scaled))
   np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
   assert "classes" not in metadata

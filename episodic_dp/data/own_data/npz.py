@@ -105,7 +105,9 @@ def listing(
   def reader() -> listing_lib.Reader:
     with _reading(path) as file:
       values = file[examples]
-    make = _image if examples == _IMAGES else readers.features_of
+    make = readers.features_of
+    if examples == _IMAGES:
+      make = readers.image_of
     return lambda record: make(values[record], f"row {record} of {path}")
 
   return listing_lib.Listing(
@@ -138,13 +140,6 @@ def _reading(path: pathlib.Path) -> Iterator[Any]:
 def _fault(path: pathlib.Path, name: str, text: str) -> DataError:
   """Return the error of an array."""
   return DataError(f"array '{name}' of {path} {text}")
-
-
-def _image(values: np.ndarray, name: str) -> readers.Example:
-  if values.dtype == np.uint8:
-    return readers.image_of(values, name)
-  deep = values.astype(np.float32) / 65535
-  return readers.Example(np.atleast_3d(deep), image=True, name=name)
 
 
 def _check_names(

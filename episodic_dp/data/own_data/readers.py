@@ -109,8 +109,7 @@ def picture_of(picture: Image.Image, name: str) -> Example:
   with foreign.reading(name, _NO_IMAGE, _REPAIR):
     foreign.check_picture(picture)
   if picture.mode.startswith("I;16"):
-    values = np.asarray(picture, np.uint16).astype(np.float32) / 65535
-    return Example(values[..., None], image=True, name=name)
+    return image_of(np.asarray(picture, np.uint16), name)
   if picture.mode in ("I", "F"):
     raise DataError(
         f"the values of {name} (mode {picture.mode} of Pillow) have no known"
@@ -232,7 +231,10 @@ def _scaled(pixels: Any, head: Any) -> np.ndarray:
 
 
 def image_of(values: np.ndarray, name: str) -> Example:
-  """Return pixels [H, W] or [H, W, 1 or 3] as an example; DataError else."""
+  """Return pixels [H, W] or [H, W, 1 or 3] as an example; DataError else.
+
+  Of uint16, 65535 becomes 1.
+  """
   if values.ndim == 2:
     values = values[..., None]
   if values.ndim != 3 or values.shape[2] not in (1, 3) or not values.size:
@@ -241,6 +243,8 @@ def image_of(values: np.ndarray, name: str) -> Example:
         " image: save [height, width], [height, width, 1 or 3], or"
         " numbers as float32"
     )
+  if values.dtype == np.uint16:
+    values = values.astype(np.float32) / 65535
   return Example(values, image=True, name=name)
 
 

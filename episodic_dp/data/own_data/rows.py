@@ -121,12 +121,9 @@ class Form:
           f"{example.name} is {values.dtype} and {self.first} {self.dtype}:"
           f" keep all bits with {FLAG}depth=16, or round all with {FLAG}depth=8"
       )
-    if values.dtype == np.uint8 and self.dtype == np.float32:
-      values = values.astype(np.float32) / 255
-    values = resized(values, self.shape)
-    if values.dtype == np.float32 and self.dtype == np.uint8:
-      values = np.rint(255 * values).astype(np.uint8)
-    return values
+    if self.dtype == np.uint8:
+      return rounded(resized(values, self.shape))
+    return resized(scaled(values), self.shape)
 
 
 def image_shape(
@@ -208,6 +205,21 @@ def resized(
   ]
   scaled = [plane.resize((width, height), resample) for plane in planes]
   return np.stack([np.asarray(plane) for plane in scaled], axis=2)
+
+
+def scaled(values: np.ndarray) -> np.ndarray:
+  """Return rows as a network takes them, float32, 255 of uint8 being 1."""
+  found = values.astype(np.float32)
+  if values.dtype == np.uint8:
+    return found / np.float32(255)
+  return found
+
+
+def rounded(values: np.ndarray) -> np.ndarray:
+  """Return pixels as uint8; of float32, 1 becomes 255."""
+  if values.dtype == np.uint8:
+    return values
+  return np.rint(255 * values).astype(np.uint8)
 
 
 def features(
