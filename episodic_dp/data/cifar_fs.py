@@ -117,9 +117,6 @@ def load(options: CifarFS, where: originals.Where) -> dataset.Splits:
       {part: images[part_of == part] for part in dataset.PARTS},
       options,
       levels=("class", "image"),
-      description=(
-          f"classes of CIFAR-FS, {EXAMPLES} images each, {SIZE} x {SIZE} RGB"
-      ),
       trees=trees,
   )
 

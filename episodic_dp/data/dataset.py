@@ -114,7 +114,6 @@ class ArrayDataset:
     labels: int[rows], the class of every row from 0, for training without tasks
       (`learners.Supervised`). `as_examples` derives it from the tree if it is
       None.
-    description: source and preparation of the images.
     resident: whether training keeps all images on the device. False gathers the
       sampled images on the host before each step, for data larger than the
       device; the result is the same up to rounding.
@@ -131,7 +130,6 @@ class ArrayDataset:
   rotate: bool = False
   targets: int = 0
   labels: np.ndarray | None = dataclasses.field(default=None, repr=False)
-  description: str = ""
   resident: bool = True
 
   def __post_init__(self) -> None:

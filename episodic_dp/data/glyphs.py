@@ -43,18 +43,12 @@ def load(options: Glyphs, where: originals.Where) -> dataset.Splits:
     uint8[participants * glyphs * drawings, size, size, 1]. The same options
     give the same bits on the same platform.
   """
-  glyphs, drawings, size = options.glyphs, options.drawings, options.size
 
   def make_part(number: int, count: int) -> dataset.ArrayDataset:
     return dataset.ArrayDataset(
         name=f"glyphs/{dataset.PARTS[number]}",
         images=_generate(options, number, count),
         hierarchy=options.hierarchy(count),
-        description=(
-            f"{count} procedural writers of {glyphs} glyphs, {drawings}"
-            f" drawings each, {size} x {size} pixels, public seed"
-            f" {options.seed}"
-        ),
     )
 
   return pools.generate(options, make_part)

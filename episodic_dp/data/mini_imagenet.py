@@ -26,10 +26,6 @@ from episodic_dp.data import pools
 
 EXAMPLES = 600  # Of each class.
 SIZE = 84
-COPIES = {
-    "webp": "re-encoded with loss as WebP",
-    "jpeg": "of a copy without a known checksum",
-}
 
 _MOST_BYTES = 2**30  # Of all files in a zip.
 _TABLE = pathlib.Path(__file__).with_suffix(".tsv")
@@ -101,10 +97,6 @@ def load(options: MiniImageNet, where: originals.Where) -> dataset.Splits:
       parts,
       options,
       levels=("class", "image"),
-      description=(
-          f"classes of mini-ImageNet, {EXAMPLES} images each, {options.size} x"
-          f" {options.size} RGB, {COPIES[options.copy]}"
-      ),
       trees={},
   )
 

@@ -144,10 +144,6 @@ def load(options: MnistWriters, where: originals.Where) -> dataset.Splits:
             units=units,
         ),
         labels=digits[kept],
-        description=(
-            f"{kept.sum()} images of digits by {len(who)} writers of MNIST,"
-            f" {SIZE} x {SIZE}, at least {least} of a digit"
-        ),
     )
   return dataset.Splits(**parts)
 

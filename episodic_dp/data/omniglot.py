@@ -100,10 +100,6 @@ def load(options: Omniglot, where: originals.Where) -> dataset.Splits:
       {part: images[chosen] for part, chosen in parts.items()},
       options,
       levels=("class", "drawing"),
-      description=(
-          f"characters of Omniglot, {DRAWINGS} drawings each, {SIZE} x {SIZE}"
-          f" by nearest neighbour, split '{options.split}'"
-      ),
       trees=trees,
       rotate=options.rotate,
   )

@@ -147,7 +147,6 @@ def make_splits(
     options: Pool,
     *,
     levels: tuple[str, str],
-    description: str,
     trees: Mapping[str, plan.Hierarchy],
     rotate: bool = False,
 ) -> dataset.Splits:
@@ -159,7 +158,6 @@ def make_splits(
       float32[classes, images of each, features].
     options: options of the data set.
     levels: names of a class and of an image.
-    description: description of the classes.
     trees: part -> a deeper tree over its images in their order, instead of
       class -> image.
     rotate: whether training tasks rotate classes.
@@ -177,7 +175,6 @@ def make_splits(
         or plan.Hierarchy.regular((classes, examples), levels=levels),
         rotate=rotate and part == "train",
         labels=np.repeat(np.arange(classes, dtype=np.int32), examples),
-        description=f"{classes} {description}, public seed {options.seed}",
     )
   if options.participants is not None:
     parts["train"] = _with_participants(
@@ -209,8 +206,4 @@ def _with_participants(
       hierarchy=hierarchy,
       rows=rows,
       count_copies=rows.most_copies,
-      description=(
-          f"{participants} synthetic participants of {options.way}"
-          f" classes, {options.per_class} images each, from {pool.description}"
-      ),
   )

@@ -43,10 +43,6 @@ def load(options: Sinusoids, where: originals.Where) -> dataset.Splits:
         images=np.stack([x, y], -1).astype(np.float32).reshape(-1, 1, 1, 2),
         hierarchy=options.hierarchy(count),
         targets=1,
-        description=(
-            f"{count} participants with one sinusoid and {points} points of it"
-            f" each, public seed {seed}"
-        ),
     )
 
   return pools.generate(options, make_part)

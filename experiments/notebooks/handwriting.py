@@ -93,7 +93,7 @@ else:
   )
   RATE, EPSILON, STEPS = 0.05, 4.0, 2 if tiny else 60
 PERSON, CHARACTER, IMAGE = people.train.hierarchy.levels
-print(people.train.name, "-", people.train.description)
+print(people.train)
 print("units of privacy:", " > ".join(people.train.hierarchy.levels))
 
 # %% [markdown]

@@ -215,10 +215,6 @@ def load(options: OwnData, where: originals.Where) -> dataset.Splits:
         name=f"{found.listing.source.name}/{part}",
         images=values[first:end],
         hierarchy=hierarchy,
-        description=(
-            f"own data ({hierarchy}) of shape {values.shape[1:]}, public seed"
-            f" {options.seed}"
-        ),
     )
     first = end
   return dataset.Splits(**parts)
