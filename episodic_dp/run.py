@@ -14,8 +14,6 @@ import math
 import os
 from typing import Any, Literal, TYPE_CHECKING
 
-import numpy as np
-
 from episodic_dp import _validate
 from episodic_dp import accounting
 from episodic_dp import data as data_lib
@@ -423,12 +421,11 @@ class Run:
     start = run.model.start
     if start is not None and start not in options.STARTS.values():
       start = str(files.path_of(start).absolute())
-    eight_bits = train.images.dtype == np.uint8
     recorded = run.replace({
         "model.start": start,
         "model.start_digest": learner.model.start,
         "data.shape": train.image_shape,
-        "data.dtype": "uint8" if eight_bits else "float32",
+        "data.dtype": train.images.dtype.name,
         "data.validation_digest": digest,
     })
     assert run.delta is not None  # `resolved` computed it.

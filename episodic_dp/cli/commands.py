@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def module(name: str) -> ModuleType:
   """Return the module of a command, with `define_flags` and `main`."""
-  return importlib.import_module(f"episodic_dp.cli.{name.replace('-', '_')}")
+  return importlib.import_module(f"episodic_dp.cli.{name}")
 
 
 def define_flags(command: ModuleType) -> list[str]:

@@ -178,24 +178,22 @@ def make_splits(
     )
   if options.participants is not None:
     parts["train"] = _with_participants(
-        parts["train"], options.participants, images["train"].shape, options
+        parts["train"], images["train"].shape, options
     )
   return dataset.Splits(**parts)
 
 
 def _with_participants(
-    pool: dataset.ArrayDataset,
-    participants: int,
-    shape: tuple[int, ...],
-    options: Pool,
+    pool: dataset.ArrayDataset, shape: tuple[int, ...], options: Pool
 ) -> dataset.ArrayDataset:
   """Give a pool of shape [classes, images, ...] to synthetic participants."""
   # Lazy import: only participants need JAX, which takes a second.
   from episodic_dp import sampling
 
+  assert options.participants is not None  # Asked by `make_splits`.
   hierarchy, rows = sampling.synthetic_participants(
       options.seed,
-      participants=participants,
+      participants=options.participants,
       classes=shape[0],
       examples_per_class=shape[1],
       way=options.way,

@@ -6,10 +6,9 @@ Its keyword arguments, with their types, are those of the command line.
 import ast
 from collections.abc import Callable, Mapping, Sequence
 import importlib
-import importlib.util
 import inspect
 import pathlib
-from types import ModuleType
+import runpy
 import typing
 from typing import Any
 
@@ -81,7 +80,7 @@ def made(source: str, names: Sequence[str] = NAMES) -> Any:
       package = f"{__name__}.pvi"
     make = getattr(importlib.import_module(f"{package}.{name}"), name)
   elif files.path_of(name).is_file():
-    make = _imported(name).get_config
+    make = _imported(name)
   else:
     raise errors.RunError(
         f"--config={name}: expected a file, or one of {', '.join(names)}"
@@ -146,21 +145,18 @@ def _literal(text: str) -> Any:
     return {"true": True, "false": False}.get(text, text)
 
 
-def _imported(path: str) -> ModuleType:
-  """Import a file of the user's.
+def _imported(path: str) -> Callable[..., Any]:
+  """Return `get_config` of a file of the user's.
 
   Raises:
-    RunError: it cannot be imported.
+    RunError: the file fails, or has no such function.
   """
-  spec = importlib.util.spec_from_file_location(
-      "config_file", files.path_of(path)
-  )
-  assert spec is not None and spec.loader is not None, path
-  module = importlib.util.module_from_spec(spec)
   try:
-    spec.loader.exec_module(module)
+    make: Callable[..., Any] = runpy.run_path(
+        str(files.path_of(path))
+    )["get_config"]
   except Exception as e:  # A user's file may raise anything.
     raise errors.RunError(
         f"--config={path} cannot be read ({type(e).__name__}: {e}): correct it"
     ) from e
-  return module
+  return make
