@@ -15,7 +15,6 @@ from typing import Literal, NamedTuple
 import zipfile
 
 import numpy as np
-from PIL import Image
 
 from episodic_dp import foreign
 from episodic_dp.data import cache
@@ -167,6 +166,9 @@ def _read_files(paths: list[pathlib.Path]) -> Iterator[np.ndarray]:
 
 def decode(png: bytes) -> np.ndarray:
   """Return one drawing, uint8[28, 28, 1] of 0 (ink) and 255 (paper)."""
+  # Lazy import: presets are accounted for without it.
+  from PIL import Image
+
   with foreign.picture(io.BytesIO(png)) as image:
     grey = image.convert("L").resize((SIZE, SIZE), Image.Resampling.NEAREST)
   return np.asarray(grey)[..., None]

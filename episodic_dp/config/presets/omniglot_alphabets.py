@@ -20,19 +20,15 @@ a step samples), way (5, at most 14), shot (1), query (1), width (16),
 inner_steps (1), steps (250), noise_multiplier (1.0).
 """
 
+import collections
+
 from episodic_dp import options
 from episodic_dp import plain
 from episodic_dp import plan
 from episodic_dp.config import defaults
+from episodic_dp.data import omniglot
 from episodic_dp.run import Data
 from episodic_dp.run import Run
-
-# Characters of the 30 background alphabets, in the order of their names.
-_CHARACTERS = (
-    *(20, 29, 26, 41, 40, 24, 46, 14, 26, 34, 33, 22, 26, 43, 24),
-    *(48, 22, 16, 52, 47, 40, 26, 40, 41, 33, 14, 42, 23, 17, 55),
-)
-_DRAWINGS = 20
 
 
 def omniglot_alphabets(
@@ -48,12 +44,15 @@ def omniglot_alphabets(
     noise_multiplier: plain.NotNegative = 1.0,
 ) -> Run:
   """Return the run; the module describes it and its arguments."""
+  sizes = collections.Counter(
+      c.alphabet for c in omniglot.characters() if c.official == "background"
+  )
   return Run(
       steps=steps,
       delta=1e-5,
       plan=defaults.people(rate, way, shot, query),
       hierarchy=plan.Hierarchy.from_sizes(
-          [[_DRAWINGS] * n for n in _CHARACTERS],
+          [[omniglot.DRAWINGS] * n for n in sizes.values()],
           levels=("alphabet", "character", "drawing"),
       ),
       mechanism=defaults.mechanism(
