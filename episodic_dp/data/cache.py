@@ -6,6 +6,7 @@ there when it is complete, so that no incomplete file is ever read.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from concurrent import futures
 import contextlib
 import errno
 import fcntl
@@ -21,10 +22,13 @@ from episodic_dp import errors
 from episodic_dp import foreign
 from episodic_dp.data import originals as originals_lib
 from episodic_dp.output import files as output
+from episodic_dp.output import phases
 
 # Paths of the original files -> all images in the order of the published table,
 # as pixels or as encoded files.
 ReadFiles = Callable[[list[pathlib.Path]], Iterable[bytes | np.ndarray]]
+THREADS = min(8, os.cpu_count() or 1)
+_BATCH = 1024  # Rows that are passed to the threads at once.
 
 
 def mapped_array(
@@ -53,6 +57,44 @@ def mapped_array(
         found = _map(path, fits)
         assert found is not None, f"{path} was written a moment ago"
   return found
+
+
+def mapped_rows(
+    path: pathlib.Path,
+    count: int,
+    opened: Callable[[], Callable[[int], np.ndarray]],
+    unit: str,
+) -> np.ndarray:
+  """Map rows of one form that are computed one by one, in several threads.
+
+  Args:
+    path: see `mapped_array`.
+    count: number of rows.
+    opened: called if the rows have to be computed; returns a function from the
+      number of a row to the row.
+    unit: name of a row, for a progress bar.
+  """
+
+  def write() -> None:
+    row = opened()
+    first = row(0)
+    with (
+        new_mapped_array(path, (count, *first.shape), first.dtype) as rows,
+        futures.ThreadPoolExecutor(THREADS) as pool,
+        phases.progress(count, unit) as progress,
+    ):
+
+      def make(number: int) -> None:
+        rows[number] = row(number)
+
+      rows[0] = first
+      progress.update()
+      numbers = range(count)
+      for start in range(1, count, _BATCH):
+        for _ in pool.map(make, numbers[start : start + _BATCH]):
+          progress.update()
+
+  return mapped_array(path, lambda rows: len(rows) == count, write)
 
 
 def _map(

@@ -151,19 +151,12 @@ def _features(
   digest = files.sha256(about.encode())[:32]
   path = where.cache / ORIGINALS.name / f"features-{digest}.npy"
   classes, examples, *shape = images.shape
+  flat = images.reshape(-1, *shape)
 
-  def write() -> None:
-    found = rows_lib.features(images.reshape(-1, *shape), network)
-    first = next(found)
-    size = classes * examples
-    with cache.new_mapped_array(path, (size, *first.shape), "f4") as rows:
-      rows[0] = first
-      for number, row in enumerate(found, 1):
-        rows[number] = row
+  def features(number: int) -> np.ndarray:
+    return network.features(rows_lib.resized(flat[number], network.shape))
 
-  rows = cache.mapped_array(
-      path, lambda rows: len(rows) == classes * examples, write
-  )
+  rows = cache.mapped_rows(path, len(flat), lambda: features, "image")
   return rows.reshape(classes, examples, -1)
 
 

@@ -26,7 +26,7 @@ A record is one file or one row. A copy under another name is another record: a
 guarantee for one record does not cover adding or removing all copies.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 import dataclasses
 import hashlib
@@ -52,9 +52,6 @@ from episodic_dp.output import files
 from episodic_dp.output import phases
 from episodic_dp.plan import stages
 from episodic_dp.plan import validation
-
-_THREADS = min(8, os.cpu_count() or 1)
-_BATCH = 1024  # Examples that are passed to the reading threads at once.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -230,7 +227,7 @@ def fingerprint(paths: Sequence[pathlib.Path]) -> str:
   digest = hashlib.sha256()
   with (
       phases.phase("comparing the files with the prepared data"),
-      futures.ThreadPoolExecutor(_THREADS) as pool,
+      futures.ThreadPoolExecutor(cache.THREADS) as pool,
   ):
     for path, found in zip(paths, pool.map(content, paths)):
       digest.update(os.fsencode(path.name) + b"\0" + found)
@@ -267,54 +264,47 @@ def _rows(survey: Survey, options: OwnData, root: pathlib.Path) -> np.ndarray:
   digest.update(np.asarray(numbers, "<i8").tobytes())
   path = root / f"{digest.hexdigest()[:32]}.npy"
   root.mkdir(mode=0o700, parents=True, exist_ok=True)
-  return cache.mapped_array(
-      path,
-      lambda rows: len(rows) == len(numbers),
-      lambda: _decode(listing, numbers, options, path, network),
-  )
-
-
-def _decode(
-    listing: listing_lib.Listing,
-    numbers: list[int],
-    options: OwnData,
-    path: pathlib.Path,
-    network: backbone_lib.Network | None,
-) -> None:
-  """Read all records in one form, in order, into a new file.
-
-  Rows are features if there is a network of a backbone.
-  """
-  read = listing.reader()
-  first = read(numbers[0])
-  form = rows_lib.form_of(first, options, listing.shape)
-  shape, dtype = form.shape, form.dtype
-  if network is not None:
-    features = network.features(form.row(first))
-    shape, dtype = features.shape, features.dtype
   seen: set[bytes] = set()
-  with (
-      cache.new_mapped_array(path, (len(numbers), *shape), dtype) as rows,
-      futures.ThreadPoolExecutor(_THREADS) as pool,
-      phases.progress(len(numbers), listing.levels[-1]) as progress,
-  ):
-
-    def decode(place: int) -> bytes:
-      row = form.row(read(numbers[place]))
-      if network is not None:
-        row = network.features(row)
-      rows[place] = row
-      return hashlib.blake2b(rows[place], digest_size=16).digest()
-
-    places = range(len(numbers))
-    for start in places[::_BATCH]:
-      for digest in pool.map(decode, places[start : start + _BATCH]):
-        seen.add(digest)
-        progress.update()
+  rows = cache.mapped_rows(
+      path,
+      len(numbers),
+      lambda: _row_of(listing, numbers, options, network, seen),
+      listing.levels[-1],
+  )
   copies = len(numbers) - len(seen)
-  if copies:
+  if seen and copies:
     logging.warning(
         "%d rows of %s have the same values as another one: each copy is a"
         " separate record, and a guarantee for one '%s' covers one of them",
         copies, listing.source, listing.levels[-1],
     )
+  return rows
+
+
+def _row_of(
+    listing: listing_lib.Listing,
+    numbers: list[int],
+    options: OwnData,
+    network: backbone_lib.Network | None,
+    seen: set[bytes],
+) -> Callable[[int], np.ndarray]:
+  """Return a function from a place to the row of its record, in one form.
+
+  Args:
+    listing: the records.
+    numbers: the record of each place.
+    options: options of the rows.
+    network: makes features of the rows; None keeps them.
+    seen: receives the digest of each row.
+  """
+  read = listing.reader()
+  form = rows_lib.form_of(read(numbers[0]), options, listing.shape)
+
+  def row(place: int) -> np.ndarray:
+    values = form.row(read(numbers[place]))
+    if network is not None:
+      values = network.features(values)
+    seen.add(hashlib.blake2b(values.tobytes(), digest_size=16).digest())
+    return values
+
+  return row
