@@ -103,7 +103,8 @@ def _account_ledgers(values: flags.FlagValues) -> None:
         group=values.group,
         same_levels=values.same_level,
     )
-  shared_flags.show(result, costs.runs_table(result))
+  text = costs.runs_table(result)
+  shared_flags.show(result, text)
 
 
 def _account_config(values: flags.FlagValues) -> None:
@@ -117,8 +118,6 @@ def _account_config(values: flags.FlagValues) -> None:
   if values.group > 1:
     text += "\n\n" + costs.group_table(config, values.group)
   shared_flags.show(result, text)
-  if values.statement is not None:
-    files.write_json(values.statement, result)
   if values.sweep:
     with phases.phase("computing epsilon over delta"):
       data = costs.curve(config, result)
@@ -126,7 +125,10 @@ def _account_config(values: flags.FlagValues) -> None:
     from episodic_dp.analysis import inspection
     from episodic_dp.output import plotting
 
+    figure = inspection.draw_curve(data)
     path = pathlib.Path(values.out) / "sweep_delta.png"
     files.write_json(path.with_suffix(".json"), data)
-    plotting.save(inspection.draw_curve(data), path)
+    plotting.save(figure, path)
     logging.info("wrote %s", path)
+  if values.statement is not None:
+    files.write_json(values.statement, result)

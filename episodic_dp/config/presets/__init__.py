@@ -45,8 +45,8 @@ def load(source: str, fields: Mapping[str, str] | None = None) -> Run:
     RunError: there is no such file, or it cannot be imported.
     PlanError: an argument or a field is unknown or wrong.
   """
-  described = made(source)
-  return Run.parse(described).replace(read(fields or {}))
+  described, changes = made(source), read(fields or {})
+  return Run.parse(described).replace(changes)
 
 
 def read(fields: Mapping[str, str]) -> dict[str, Any]:
