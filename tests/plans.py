@@ -8,14 +8,18 @@ _STAGES: dict[type, Any] = {float: plan.Poisson, int: plan.FixedSize}
 
 
 def sampling(
-    *stages: Any, episode: plan.Episode | None = None, **of_episode: Any
+    *stages: Any,
+    episode: plan.Episode | None = None,
+    allow_short_units: bool = False,
+    **of_episode: Any,
 ) -> plan.SamplingPlan:
   """Return a plan: a rate is a Poisson stage, a whole number a fixed size.
 
   Args:
     *stages: from the first level on.
-    episode: its tasks, or
-    **of_episode: the fields of their `plan.Episode`, if any.
+    episode: its tasks.
+    allow_short_units: as in the plan.
+    **of_episode: the fields of the `plan.Episode`, if it is not given.
   """
   read = []
   for stage in stages:
@@ -23,7 +27,9 @@ def sampling(
     read.append(stage if made is None else made(stage))
   if of_episode:
     episode = plan.Episode(**of_episode)
-  return plan.SamplingPlan(tuple(read), episode=episode)
+  return plan.SamplingPlan(
+      tuple(read), episode=episode, allow_short_units=allow_short_units
+  )
 
 
 def tree(
@@ -33,3 +39,16 @@ def tree(
   if isinstance(levels, str):
     levels = tuple(levels.split())
   return plan.Hierarchy.regular(sizes, levels=levels, **options)
+
+
+def release(
+    hierarchy: plan.Hierarchy,
+    described: plan.SamplingPlan,
+    clip_unit: str,
+    noise_multiplier: float = 1.0,
+    **mechanism: Any,
+) -> plan.Release:
+  """Return a release, with further fields of its `plan.Mechanism`."""
+  return plan.Release(hierarchy, described, plan.Mechanism(
+      clip_unit=clip_unit, noise_multiplier=noise_multiplier, **mechanism
+  ))

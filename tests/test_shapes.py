@@ -17,9 +17,7 @@ from tests.learners import bank
 
 TREE = plans.tree("person class image", 6, 3, 4)
 DRAWN = plans.sampling(0.5, 3, 4, way=3, shot=1, query=3)
-EPISODE, RELEASE = DRAWN.episode, plan.Release(
-    TREE, DRAWN, plan.Mechanism(clip_unit="person", noise_multiplier=1.0)
-)
+EPISODE, RELEASE = DRAWN.episode, plans.release(TREE, DRAWN, "person")
 KEY, BYTES = jax.random.key(0), bytes(16)
 MODEL = models.mlp(3, (), (2, 2, 1))
 LEARNER, SGD = learners.MAML(MODEL, inner_steps=1), optax.sgd(0.1)

@@ -15,6 +15,7 @@ import pytest
 
 from episodic_dp import accounting
 from episodic_dp import plan
+from tests import plans
 
 LEVELS = ("a", "b", "c")
 # Of a core that others may be using.
@@ -79,13 +80,9 @@ def releases(draw):
                                "independent"]))
   if form == "none" or depth == 1:
     stages = (draw(FIRST), *(draw(INNER) for _ in range(depth - 1)))
-    return plan.Release(
-        hierarchy,
-        plan.SamplingPlan(stages, allow_short_units=True),
-        plan.Mechanism(
-            clip_unit=draw(st.sampled_from(hierarchy.levels)),
-            noise_multiplier=z,
-        ),
+    return plans.release(
+        hierarchy, plan.SamplingPlan(stages, allow_short_units=True),
+        draw(st.sampled_from(hierarchy.levels)), z,
     )
   way = 1 if depth == 2 and form == "unit" else draw(st.sampled_from([1, 2]))
   counts = [way] * (depth - 1) + [2]
@@ -208,10 +205,9 @@ FOUND = [
 @pytest.mark.few(3)
 def test_what_was_found_is_a_bound_now(sizes, stages, clip, z, options):
   levels = LEVELS[: len(sizes)]
-  release = plan.Release(
-      plan.Hierarchy.regular(sizes, levels=levels),
-      plan.SamplingPlan(stages),
-      plan.Mechanism(clip_unit=clip, noise_multiplier=z),
+  release = plans.release(
+      plan.Hierarchy.regular(sizes, levels=levels), plan.SamplingPlan(stages),
+      clip, z,
   )
   for level in levels:
     check_answer((release, dict(level=level, **options)))

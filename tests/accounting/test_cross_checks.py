@@ -16,6 +16,7 @@ from scipy import stats
 
 from episodic_dp import accounting
 from episodic_dp import plan
+from tests import plans
 
 IMAGES = plan.Poisson(256 / 60_000)
 
@@ -40,10 +41,9 @@ class Check(NamedTuple):
 
 def release(z, *stages, sizes=(60_000,)):
   levels = ("user", "example")[-len(sizes) :]
-  return plan.Release(
-      plan.Hierarchy.regular(sizes, levels=levels),
-      plan.SamplingPlan(stages),
-      plan.Mechanism(clip_unit="example", noise_multiplier=z),
+  return plans.release(
+      plan.Hierarchy.regular(sizes, levels=levels), plan.SamplingPlan(stages),
+      "example", z,
   )
 
 

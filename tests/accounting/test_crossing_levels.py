@@ -17,6 +17,7 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting import sensitivity
+from tests import plans
 from tests.accounting import enumerated
 from tests.accounting import random_plans
 from tests.accounting import random_tasks
@@ -38,24 +39,14 @@ def hierarchy(patients):
 
 
 def release(tree, diagnoses, patients, *, way, form, tasks=None, z=1.0):
-  return plan.Release(
+  return plans.release(
       tree,
-      plan.SamplingPlan(
-          (
-              plan.FixedSize(diagnoses),
-              plan.FixedSize(patients),
-              plan.FixedSize(1),
-          ),
-          plan.Episode(
-              way=way,
-              shot=patients - 1,
-              query=1,
-              form=form,
-              tasks=tasks,
-              classes="diagnosis",
-          ),
+      plans.sampling(
+          plan.FixedSize(diagnoses), plan.FixedSize(patients), 1, way=way,
+          shot=patients - 1, query=1, form=form, tasks=tasks,
+          classes="diagnosis",
       ),
-      plan.Mechanism(clip_unit="episode", noise_multiplier=z),
+      "episode", z,
   )
 
 
@@ -168,7 +159,7 @@ def test_what_a_crossing_patient_costs_between_one_part_and_the_sum_of_parts():
   """More than one of its parts alone, and less than all parts in one place."""
   pool = [tuple(range(20)), (0, *range(20, 39)), tuple(range(40, 60))]
   crossing = release(hierarchy(pool), 2, 2, way=2, form="independent", tasks=4)
-  apart = plan.Hierarchy.regular((3, 20, 1), levels=LEVELS)
+  apart = plans.tree(LEVELS, 3, 20, 1)
   tree = crossing.replace(hierarchy=apart)
   asked = dict(steps=100, delta=1e-5)
   patient = accounting.guarantee(crossing, level="patient", **asked)
@@ -205,9 +196,8 @@ def test_what_no_proof_covers_is_refused_with_the_nearest_plan(
         {"diagnosis": [0] * 6 + [1] * 6, "patient": [0, 0, 1, 1, 2, 2] * 2},
         leaf="image", crossing="patient",
     )
-    p = plan.SamplingPlan(
-        (*stages[:2], plan.FixedSize(2)),
-        plan.Episode(shot=1, query=1, **episode),
+    p = plans.sampling(
+        *stages[:2], 2, episode=plan.Episode(shot=1, query=1, **episode)
     )
     m = plan.Mechanism(clip_unit="episode", noise_multiplier=1.0)
   r = plan.Release(tree, p, m)
@@ -253,10 +243,9 @@ def both_ways(sums, epsilon, z):
 
 
 def claimed(hierarchy, stages, clip, level, epsilon, z):
-  release = plan.Release(
-      hierarchy,
-      plan.SamplingPlan(stages, allow_short_units=True),
-      plan.Mechanism(clip_unit=hierarchy.levels[clip], noise_multiplier=z),
+  release = plans.release(
+      hierarchy, plan.SamplingPlan(stages, allow_short_units=True),
+      hierarchy.levels[clip], z,
   )
   units = accounting.unit_profiles(release, level)
   at = np.asarray([epsilon])

@@ -12,22 +12,19 @@ from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import counts
 from episodic_dp.accounting.profiles import random_count
+from tests import plans
 
 DEEP = ("user", "group", "example")
 
 
 def release(hierarchy, *stages, clip=None, z=1.0):
-  return plan.Release(
-      hierarchy,
-      plan.SamplingPlan(stages),
-      plan.Mechanism(
-          clip_unit=clip or hierarchy.levels[-1], noise_multiplier=z
-      ),
+  return plans.release(
+      hierarchy, plan.SamplingPlan(stages), clip or hierarchy.levels[-1], z
   )
 
 
 def users(count, examples):
-  return plan.Hierarchy.regular((count, examples), levels=("user", "example"))
+  return plans.tree("user example", count, examples)
 
 
 # Numbers ----------------------------------------------------------------------
@@ -61,7 +58,7 @@ def row_of(r, level):
 
 
 def test_numbers_are_compounds_of_binomials():
-  h = plan.Hierarchy.regular((20, 3, 4), levels=DEEP)
+  h = plans.tree(DEEP, 20, 3, 4)
   r = release(h, plan.Poisson(0.5), plan.Poisson(0.2), plan.Poisson(0.7))
   row = row_of(r, "user")
   inner = 0.2 * stats.binom.pmf(range(5), 4, 0.7)
@@ -82,9 +79,8 @@ def test_numbers_are_compounds_of_binomials():
 @pytest.mark.parametrize("first", [plan.Poisson(0.4), plan.FixedSize(1)])
 def test_copies_whose_clip_units_are_drawn_below(first):
   """One class under two participants, its images clip units."""
-  h = plan.Hierarchy.regular(
-      (3, 2, 2), levels=("participant", "class", "image"), copies=True,
-      most_copies={"class": 2},
+  h = plans.tree(
+      "participant class image", 3, 2, 2, copies=True, most_copies={"class": 2}
   )
   r = release(h, first, plan.FixedSize(1), plan.Poisson(0.5), z=1.5)
   (unit,) = accounting.unit_profiles(r, "class")
@@ -94,9 +90,8 @@ def test_copies_whose_clip_units_are_drawn_below(first):
 
 
 def test_copies_that_move_the_sum_unequally_are_refused():
-  h = plan.Hierarchy.regular(
-      (3, 2, 2), levels=("participant", "class", "image"), copies=True,
-      most_copies={"image": 2},
+  h = plans.tree(
+      "participant class image", 3, 2, 2, copies=True, most_copies={"image": 2}
   )
   r = release(
       h, plan.FixedSize(1), plan.All(), plan.All(), clip="participant"
@@ -111,8 +106,8 @@ def test_copies_that_move_the_sum_unequally_are_refused():
 
 def test_a_class_that_5000_participants_hold_costs_what_is_drawn_of_it():
   """About 20 of them are drawn in a step, each a clip unit that changes."""
-  h = plan.Hierarchy.regular(
-      (400_000, 5, 10), levels=("participant", "class", "image"), copies=True,
+  h = plans.tree(
+      "participant class image", 400_000, 5, 10, copies=True,
       most_copies={"class": 5000},
   )
   r = release(
@@ -143,7 +138,7 @@ def test_examples_are_averaged_over_what_siblings_draw():
 
 
 def test_levels_below_the_clip_units_stay_trees():
-  h = plan.Hierarchy.regular((10, 4, 6), levels=DEEP)
+  h = plans.tree(DEEP, 10, 4, 6)
   stages = (plan.Poisson(0.5),) * 3
   r = release(h, *stages, clip="group")
   (kind,) = accounting.unit_profiles(r, "example")
@@ -156,10 +151,9 @@ def test_levels_below_the_clip_units_stay_trees():
 @pytest.mark.parametrize("steps", [1, pytest.param(5, marks=pytest.mark.slow)])
 def test_a_user_of_many_far_examples_counts_those_drawn(steps):
   """With all of the 1000 examples it would be 502 199."""
-  release = plan.Release(
-      plan.Hierarchy.regular((10_000, 1000), levels=("user", "image")),
-      plan.SamplingPlan((plan.Poisson(1e-4), plan.Poisson(0.2))),
-      plan.Mechanism(clip_unit="image", noise_multiplier=1.0),
+  release = plans.release(
+      plans.tree("user image", 10_000, 1000), plans.sampling(1e-4, 0.2),
+      "image",
   )
   found = accounting.guarantee(release, steps=steps, level="user", delta=1e-5)
   number = np.arange(1001)

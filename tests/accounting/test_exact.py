@@ -18,6 +18,7 @@ from episodic_dp import plan
 from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.guarantee import get_accountant
 from episodic_dp.accounting.profiles import amplification
+from tests import plans
 from tests.accounting import enumerated
 from tests.oracles import exact
 
@@ -66,8 +67,8 @@ def test_worst_case_of_the_example_is_attained(direction, epsilon, value):
 
 
 def test_two_steps_of_one_poisson_stage_are_composed_to_the_truth():
-  h = plan.Hierarchy.regular((3,), levels=("record",))
-  p = plan.SamplingPlan((plan.Poisson(0.2),))
+  h = plans.tree("record", 3)
+  p = plans.sampling(0.2)
   m = plan.Mechanism(clip_unit="record", noise_multiplier=1.0)
   (kind,) = accounting.unit_profiles(plan.Release(h, p, m), "record")
   one_step = [
@@ -110,7 +111,7 @@ def test_a_pass_uses_every_unit_once():
 
 
 def test_passes_are_refused_where_they_do_not_belong():
-  h = plan.Hierarchy.regular((30, 2), levels=("task", "example"))
+  h = plans.tree("task example", 30, 2)
   root = exact.tree(h)
   with pytest.raises(plan.PlanError, match="^1152921504606846976 different"):
     exact.pass_samples(root, (plan.RandomAllocation(2), plan.FixedSize(1)))
@@ -134,8 +135,8 @@ def test_samples_are_counted_before_they_are_drawn():
 
 
 def test_too_many_samples_are_refused_with_their_number():
-  h = plan.Hierarchy.regular((30, 2), levels=("task", "example"))
-  p = plan.SamplingPlan((plan.FixedSize(15), plan.FixedSize(1)))
+  h = plans.tree("task example", 30, 2)
+  p = plans.sampling(15, 1)
   count = math.comb(30, 15) * 2**15
   with pytest.raises(plan.PlanError, match=f"^{count} different samples"):
     exact.pair(h, p, 1, 0)

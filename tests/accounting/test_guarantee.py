@@ -14,14 +14,10 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting import report
+from tests import plans
 
-PARTICIPANTS = plan.Hierarchy.regular(
-    (400_000, 5, 10), levels=("participant", "class", "image")
-)
-POISSON = plan.SamplingPlan(
-    (plan.Poisson(0.004), plan.FixedSize(5), plan.FixedSize(2)),
-    episode=plan.Episode(way=5, shot=1, query=1),
-)
+PARTICIPANTS = plans.tree("participant class image", 400_000, 5, 10)
+POISSON = plans.sampling(0.004, 5, 2, way=5, shot=1, query=1)
 TASKS = plan.Mechanism(clip_unit="participant", noise_multiplier=1.0)
 
 
@@ -87,13 +83,8 @@ def test_epsilon_is_rounded_up(epsilon, text):
 
 
 def test_no_level_with_a_guarantee_says_why():
-  h = plan.Hierarchy.regular((10, 20), levels=("class", "image"))
-  p = plan.SamplingPlan(
-      (plan.FixedSize(5), plan.FixedSize(2)),
-      episode=plan.Episode(
-          way=5, shot=1, query=1, form="independent", tasks=4
-      ),
-  )
+  h = plans.tree("class image", 10, 20)
+  p = plans.sampling(5, 2, way=5, shot=1, query=1, form="independent", tasks=4)
   m = plan.Mechanism(clip_unit="class", noise_multiplier=1.0)
   with pytest.raises(plan.UnsoundPlanError, match="clip_unit='episode'"):
     accounting.guarantees(plan.Release(h, p, m), steps=1, delta=1e-6)
@@ -195,11 +186,8 @@ def test_most_tasks_per_step_of_a_rate(target):
 
 
 def test_most_tasks_per_step_of_a_number():
-  h = plan.Hierarchy.regular((1000, 20), levels=("class", "image"))
-  p = plan.SamplingPlan(
-      (plan.FixedSize(10), plan.FixedSize(2)),
-      episode=plan.Episode(way=5, shot=1, query=1, form="disjoint"),
-  )
+  h = plans.tree("class image", 1000, 20)
+  p = plans.sampling(10, 2, way=5, shot=1, query=1, form="disjoint")
   m = plan.Mechanism(clip_unit="episode", noise_multiplier=3.0)
   options = dict(steps=20, delta=1e-5, level="class")
   got = accounting.max_tasks(
@@ -212,7 +200,7 @@ def test_most_tasks_per_step_of_a_number():
   assert accounting.guarantee(plan.Release(h, more, m), **options).epsilon > 1.0
 
 
-FEW = plan.Hierarchy.regular((2, 3), levels=("participant", "image"))
+FEW = plans.tree("participant image", 2, 3)
 ASKED = dict(steps=250, delta=1e-6, level="image")
 
 
@@ -231,17 +219,13 @@ ASKED = dict(steps=250, delta=1e-6, level="image")
          "larger delta"),
         (
             accounting.max_tasks,
-            RELEASE.replace(hierarchy=FEW, plan=plan.SamplingPlan(
-                (plan.FixedSize(1), plan.FixedSize(2))
-            )),
+            RELEASE.replace(hierarchy=FEW, plan=plans.sampling(1, 2)),
             dict(target_epsilon=0.01, steps=10**6),
             "with the fewest tasks",
         ),
         (
             accounting.max_tasks,
-            RELEASE.replace(hierarchy=FEW, plan=plan.SamplingPlan(
-                (plan.All(), plan.FixedSize(2))
-            )),
+            RELEASE.replace(hierarchy=FEW, plan=plans.sampling(plan.All(), 2)),
             dict(target_epsilon=0.01),
             "no number of tasks to choose",
         ),
@@ -318,17 +302,13 @@ def test_an_environment_with_numpy_and_scipy_suffices(tmp_path):
 # Most steps -------------------------------------------------------------------
 
 
-HIERARCHY = plan.Hierarchy.regular((500, 5, 4), levels=("user", "class", "x"))
-PLAN = plan.SamplingPlan(
-    (plan.Poisson(0.1), plan.FixedSize(3), plan.FixedSize(2))
-)
+HIERARCHY = plans.tree("user class x", 500, 5, 4)
+PLAN = plans.sampling(0.1, 3, 2)
 
 
 def release_of(first=PLAN.stages[0]):
-  return plan.Release(
-      HIERARCHY,
-      plan.SamplingPlan((first, *PLAN.stages[1:])),
-      plan.Mechanism(clip_unit="user", noise_multiplier=1.0),
+  return plans.release(
+      HIERARCHY, plans.sampling(first, *PLAN.stages[1:]), "user"
   )
 
 
@@ -367,10 +347,9 @@ def test_a_budget_may_end_inside_a_pass():
 
 def users_of(units, stages, z, clip="user"):
   levels = ("user", "image")[: len(units)]
-  return plan.Release(
-      plan.Hierarchy.regular(units, levels=levels),
-      plan.SamplingPlan(stages),
-      plan.Mechanism(clip_unit=clip, noise_multiplier=z),
+  return plans.release(
+      plan.Hierarchy.regular(units, levels=levels), plan.SamplingPlan(stages),
+      clip, z,
   )
 
 
@@ -447,7 +426,7 @@ def test_noise_steps_and_tasks_are_found_for_replaced_units():
   )
   assert bare == pytest.approx(spent(release), rel=1e-3)
   # One whose place another takes is as far from that as from other data.
-  placed = release.replace(plan=plan.SamplingPlan((plan.FixedSize(50),)))
+  placed = release.replace(plan=plans.sampling(50))
   bare = accounting.epsilon(
       1.0, 0.05, (1.0, 1.0, 1.0), steps=100, delta=1e-5,
       neighbours="replace-one",
@@ -457,9 +436,7 @@ def test_noise_steps_and_tasks_are_found_for_replaced_units():
 
 def test_the_examples_of_a_ragged_tree_take_no_memory():
   people, classes, images = 2_000, 10, 10_000
-  even = plan.Hierarchy.regular(
-      (people, classes, images), levels=("participant", "class", "image")
-  )
+  even = plans.tree("participant class image", people, classes, images)
   starts = np.array([0, people]), np.arange(people + 1) * classes
   offsets = (*starts, np.arange(people * classes + 1) * images)
   ragged = dataclasses.replace(even, sizes=None, offsets=offsets)

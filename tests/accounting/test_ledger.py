@@ -11,14 +11,13 @@ from episodic_dp.accounting import ledger as ledger_lib
 from episodic_dp.accounting import report
 from episodic_dp.accounting.accountants import base
 from episodic_dp.plan import sampler_error
+from tests import plans
 from tests.accounting import enumerated
 
 LEVELS = ("unit", "class", "record")
-H = plan.Hierarchy.regular((500, 8, 5), levels=LEVELS)
-P = plan.SamplingPlan(
-    (plan.Poisson(0.05), plan.FixedSize(2), plan.FixedSize(2))
-)
-FULL = plan.SamplingPlan((plan.All(), plan.All(), plan.All()))
+H = plans.tree(LEVELS, 500, 8, 5)
+P = plans.sampling(0.05, 2, 2)
+FULL = plans.sampling(plan.All(), plan.All(), plan.All())
 
 
 def noisy(z=1.5):
@@ -85,7 +84,7 @@ def test_errors_of_all_samplers_add_up(monkeypatch):
 
 
 def test_a_level_that_an_entry_lacks_is_named():
-  other = plan.Hierarchy.regular((500, 8, 5), levels=("unit", "day", "record"))
+  other = plans.tree("unit day record", 500, 8, 5)
   found = ledger((1.5, 3)).add(plan.Release(other, P, M))
   assert found.epsilon("unit", 1e-5) > ledger((1.5, 3)).epsilon("unit", 1e-5)
   with pytest.raises(plan.PlanError, match="unknown level 'class'"):
@@ -96,9 +95,7 @@ def test_a_level_that_an_entry_lacks_is_named():
 
 
 PASS = 40
-ONCE = plan.SamplingPlan(
-    (plan.RandomAllocation(PASS), plan.FixedSize(2), plan.FixedSize(2))
-)
+ONCE = plans.sampling(plan.RandomAllocation(PASS), 2, 2)
 
 
 def test_steps_of_one_pass_are_told_from_steps_of_two():
@@ -119,9 +116,9 @@ def test_steps_of_one_pass_are_told_from_steps_of_two():
 def test_a_step_of_a_pass_must_say_whether_it_goes_on():
   # Counted as a fresh pass each, the steps of a pass were claimed to cost less
   # than they do: 0.732, where a pass of two steps costs 0.9724.
-  h = plan.Hierarchy.regular((1000,), levels=("unit",))
+  h = plans.tree("unit", 1000)
   release = plan.Release(
-      h, plan.SamplingPlan((plan.RandomAllocation(2),)), noisy(0.2)
+      h, plans.sampling(plan.RandomAllocation(2)), noisy(0.2)
   )
   for found in (
       accounting.Ledger(), accounting.Ledger().add(release, continued=False)
@@ -223,10 +220,10 @@ def test_a_unit_may_be_of_another_kind_in_another_tree():
 
 def run_of(sizes=(400, 10), levels=("user", "record"), stage=None, steps=20):
   return accounting.Ledger().add(
-      plan.Release(
+      plans.release(
           plan.Hierarchy.regular(sizes, levels=levels),
-          plan.SamplingPlan((stage or plan.Poisson(0.02), plan.All())),
-          plan.Mechanism(clip_unit=levels[0], noise_multiplier=2.0),
+          plans.sampling(stage or plan.Poisson(0.02), plan.All()), levels[0],
+          2.0,
       ),
       steps,
       continued=False,

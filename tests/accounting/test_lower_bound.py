@@ -13,6 +13,7 @@ from episodic_dp.accounting import lower_bounds
 from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.guarantee import get_accountant
 from episodic_dp.accounting.profiles import amplification
+from tests import plans
 from tests.oracles import exact
 from tests.oracles import worst_case
 
@@ -21,10 +22,9 @@ LEVELS = ("hospital", "patient", "record")
 
 def release_of(sizes, stages, clip, z=1.0):
   levels = LEVELS[: len(sizes)]
-  return plan.Release(
-      plan.Hierarchy.regular(sizes, levels=levels),
-      plan.SamplingPlan(stages),
-      plan.Mechanism(clip_unit=clip, noise_multiplier=z),
+  return plans.release(
+      plan.Hierarchy.regular(sizes, levels=levels), plan.SamplingPlan(stages),
+      clip, z,
   )
 
 
@@ -112,16 +112,11 @@ def test_a_pass_has_one_too():
 
 
 def test_unknown_plans_have_zero_and_wrong_values_end_in_a_sentence():
-  h = plan.Hierarchy.regular((60, 20), levels=("class", "image"))
-  release = plan.Release(
+  h = plans.tree("class image", 60, 20)
+  release = plans.release(
       h,
-      plan.SamplingPlan(
-          (plan.FixedSize(5), plan.FixedSize(3)),
-          episode=plan.Episode(
-              way=5, shot=1, query=2, form="independent", tasks=3
-          ),
-      ),
-      plan.Mechanism(clip_unit="episode", noise_multiplier=1.0),
+      plans.sampling(5, 3, way=5, shot=1, query=2, form="independent", tasks=3),
+      "episode",
   )
   asked = dict(steps=3, level="class")
   assert accounting.lower_bound(release, delta=1e-5, **asked) == 0

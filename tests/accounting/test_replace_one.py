@@ -9,6 +9,7 @@ from scipy import stats
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting.accountants import base
+from tests import plans
 from tests.oracles import exact
 from tests.oracles import worst_case
 
@@ -123,7 +124,7 @@ def test_a_user_who_is_replaced_counts_the_examples_drawn():
 @pytest.mark.parametrize("stages", STAGES)
 @pytest.mark.few(6)
 def test_however_little_noise_it_is_finite(stages, z):
-  h = plan.Hierarchy.regular((4, 3), levels=("participant", "image"))
+  h = plans.tree("participant image", 4, 3)
   release = plan.Release(h, plan.SamplingPlan(stages), mechanism("image", z))
   for level in h.levels:
     assert math.isfinite(epsilon_of(release, level, 10, 1e-6))
@@ -134,10 +135,9 @@ def test_however_little_noise_it_is_finite(stages, z):
 
 def release_of(sizes, stages, clip="user", z=1.0, episode=None, **shared):
   levels = ("user", "image")[: len(sizes)]
-  return plan.Release(
+  return plans.release(
       plan.Hierarchy.regular(sizes, levels=levels, **shared),
-      plan.SamplingPlan(stages, episode),
-      plan.Mechanism(clip_unit=clip, noise_multiplier=z),
+      plan.SamplingPlan(stages, episode), clip, z,
   )
 
 
@@ -166,11 +166,8 @@ def test_groups_cost_the_least_of_the_textbook_bound(group, steps):
 def test_replaced_classes_of_a_task_drawn_from_the_pool(group, truth):
   """Enumerated: the task turns around wherever it draws one of the classes."""
   release = plan.Release(
-      plan.Hierarchy.regular((3, 4), levels=("class", "image")),
-      plan.SamplingPlan(
-          (plan.FixedSize(1), plan.FixedSize(2)),
-          plan.Episode(1, 1, 1, form="independent", tasks=1),
-      ),
+      plans.tree("class image", 3, 4),
+      plans.sampling(1, 2, way=1, shot=1, query=1, form="independent", tasks=1),
       mechanism(plan.EPISODE, 0.5),
   )
   found = delta_of(release, "class", 1, 0.0, group=group)

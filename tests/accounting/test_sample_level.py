@@ -9,9 +9,10 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting.profiles import amplification
+from tests import plans
 
 BOTH = amplification.DIRECTIONS
-UNIT = plan.Hierarchy.regular((1000, 10, 20), levels=("task", "class", "image"))
+UNIT = plans.tree("task class image", 1000, 10, 20)
 
 
 def mechanism(z=2.0, inner=3.0, steps=4, **options):
@@ -66,13 +67,12 @@ def test_example(z, inner, steps, own):
     ).all()
 
 
-CLASSES = plan.Hierarchy.regular((100, 20), levels=("class", "image"))
+CLASSES = plans.tree("class image", 100, 20)
 
 
 def grouped(**form):
-  return plan.SamplingPlan(
-      (plan.FixedSize(20), plan.FixedSize(4)),
-      episode=plan.Episode(**(dict(way=5, shot=1, query=3) | form)),
+  return plans.sampling(
+      20, 4, episode=plan.Episode(**(dict(way=5, shot=1, query=3) | form))
   )
 
 
@@ -102,8 +102,8 @@ def test_examples_of_disjoint_tasks():
 
 # Refusals ---------------------------------------------------------------------
 
-FULL = plan.Hierarchy.regular((1000, 10, 4), levels=UNIT.levels)
-SHORT = plan.Hierarchy.regular((1000, 10, 3), levels=UNIT.levels)
+FULL = plans.tree(UNIT.levels, 1000, 10, 4)
+SHORT = plans.tree(UNIT.levels, 1000, 10, 3)
 COPIES = plan.Hierarchy.regular(
     UNIT.sizes, levels=UNIT.levels, copies=True, most_copies={"image": 7}
 )

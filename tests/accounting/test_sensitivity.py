@@ -11,13 +11,14 @@ from episodic_dp.accounting import distances
 from episodic_dp.accounting import recurrence
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.plan import sampler_error
+from tests import plans
 from tests.accounting import enumerated
 from tests.oracles import exact
 from tests.oracles import worst_case
 
 TREE = amplification.Amplification
 LEVELS = ("class", "image")
-POOL = plan.Hierarchy.regular((10, 20), levels=LEVELS)
+POOL = plans.tree(LEVELS, 10, 20)
 ALPHABETS = ("alphabet", "class", "image")
 FIXED, ALL = plan.FixedSize, plan.All()
 
@@ -55,14 +56,14 @@ def copies(sizes=(1000, 5, 4), **counts):
     ],
 )
 def test_disjoint_tasks_below_a_primary_unit(first, level, expected):
-  h = plan.Hierarchy.regular((10, 20, 20), levels=ALPHABETS)
+  h = plans.tree(ALPHABETS, 10, 20, 20)
   p = tasks(first, FIXED(10), FIXED(2))
   assert profiles(h, p, "episode", level) == (expected,)
 
 
-NESTED = plan.Hierarchy.regular((10, 5, 20), levels=("task", "class", "image"))
+NESTED = plans.tree("task class image", 10, 5, 20)
 UNIT = tasks(plan.Poisson(0.1), FIXED(5), FIXED(2), form="unit")
-COPIES = plan.SamplingPlan((plan.Poisson(0.1), FIXED(5), FIXED(2)))
+COPIES = plans.sampling(0.1, FIXED(5), FIXED(2))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ COPIES = plan.SamplingPlan((plan.Poisson(0.1), FIXED(5), FIXED(2)))
          "regroups.*FixedSize"),
         (POOL, tasks(FIXED(10), FIXED(2)), "episode", "class",
          "regroups.*FixedSize.5. or fewer"),
-        (plan.Hierarchy.regular((4, 3), levels=LEVELS),
+        (plans.tree(LEVELS, 4, 3),
          tasks(FIXED(4), FIXED(2), way=4), "episode", "class",
          "fewer than 4, in tasks of a smaller way"),
         (NESTED, UNIT, "class", "image", "several examples.*'task'"),
@@ -207,10 +208,8 @@ ONE = plan.FixedSize(1)
 
 
 def release(hierarchy, stages, clip, z=1.0):
-  return plan.Release(
-      hierarchy,
-      plan.SamplingPlan(stages, allow_short_units=True),
-      plan.Mechanism(clip_unit=clip, noise_multiplier=z),
+  return plans.release(
+      hierarchy, plan.SamplingPlan(stages, allow_short_units=True), clip, z
   )
 
 
@@ -219,9 +218,7 @@ def test_fixed_size_counts_the_largest_children():
       [[[1, 1], [1], [1, 1, 1]], [[1], [1]]],
       levels=("region", "hospital", "patient", "record"),
   )
-  p = plan.SamplingPlan(
-      (plan.All(), plan.FixedSize(2), plan.All(), plan.All())
-  )
+  p = plans.sampling(plan.All(), 2, plan.All(), plan.All())
   clip = h.level_index("patient")
   counts = [
       distances.clip_units_below(h, p, clip, k).tolist() for k in range(4)

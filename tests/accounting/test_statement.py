@@ -12,17 +12,14 @@ from episodic_dp import plan
 from episodic_dp.accounting import report
 from episodic_dp.accounting import statement
 from episodic_dp.accounting.report import RELATIONS
+from tests import plans
 
 LEVELS = ("unit", "class", "record")
-REGULAR = plan.Hierarchy.regular((200, 8, 5), levels=LEVELS)
+REGULAR = plans.tree(LEVELS, 200, 8, 5)
 RAGGED = plan.Hierarchy.from_sizes([[4, 2, 3], [5] * 20], levels=LEVELS)
-COPIES = plan.Hierarchy.regular((200, 8, 5), levels=LEVELS, copies=True)
-POISSON = plan.SamplingPlan(
-    (plan.Poisson(0.05), plan.FixedSize(2), plan.FixedSize(2))
-)
-FIXED = plan.SamplingPlan(
-    (plan.FixedSize(1), plan.FixedSize(2), plan.FixedSize(1))
-)
+COPIES = plans.tree(LEVELS, 200, 8, 5, copies=True)
+POISSON = plans.sampling(0.05, 2, 2)
+FIXED = plans.sampling(1, 2, 1)
 
 
 def noisy(z=1.5, **fields):
@@ -39,19 +36,12 @@ def stated(hierarchy=REGULAR, stages=POISSON, mechanism=None, **options):
   return statement.loads(json.dumps(data, allow_nan=False))
 
 
-COUNTED = plan.Hierarchy.regular(
-    (200, 8, 5), levels=LEVELS, copies=True, most_copies={"record": 4}
+COUNTED = plans.tree(LEVELS, 200, 8, 5, copies=True, most_copies={"record": 4})
+CLASSES = plans.tree("class record", 60, 20)
+INDEPENDENT = plans.sampling(
+    5, 3, way=5, shot=1, query=2, form="independent", tasks=3
 )
-CLASSES = plan.Hierarchy.regular((60, 20), levels=("class", "record"))
-INDEPENDENT = plan.SamplingPlan(
-    (plan.FixedSize(5), plan.FixedSize(3)),
-    episode=plan.Episode(
-        way=5, shot=1, query=2, form="independent", tasks=3
-    ),
-)
-ONCE = plan.SamplingPlan(
-    (plan.RandomAllocation(4), plan.FixedSize(2), plan.FixedSize(1))
-)
+ONCE = plans.sampling(plan.RandomAllocation(4), 2, 1)
 EPISODE = plan.Mechanism(clip_unit="episode", noise_multiplier=4.0)
 TWO = accounting.Ledger().add(plan.Release(REGULAR, POISSON, noisy()), 20).add(
     plan.Release(REGULAR, FIXED, noisy(4.0)), 5
@@ -232,14 +222,10 @@ def test_what_weakens_a_statement_is_confessed_at_every_level(
 # Clip norms that are adapted --------------------------------------------------
 
 
-HIERARCHY = plan.Hierarchy.regular(
-    (400, 5, 10), levels=("participant", "class", "image")
-)
+HIERARCHY = plans.tree("participant class image", 400, 5, 10)
 TASK = plan.Episode(way=5, shot=1, query=1)
 BY_RATE, BY_NUMBER = (
-    plan.SamplingPlan(
-        (first, plan.FixedSize(5), plan.FixedSize(2)), episode=TASK
-    )
+    plans.sampling(first, 5, 2, episode=TASK)
     for first in (plan.Poisson(0.05), plan.FixedSize(20))
 )
 PLAIN = plan.Mechanism(

@@ -12,15 +12,14 @@ from scipy import stats
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting.accountants import base
+from tests import plans
 
 phi, quantile = stats.norm.cdf, stats.norm.ppf
 
 
 def guarantee(stage, z, steps=1, delta=1e-5, **options):
-  release = plan.Release(
-      plan.Hierarchy.regular((1000,), levels=("user",)),
-      plan.SamplingPlan((stage,)),
-      plan.Mechanism(clip_unit="user", noise_multiplier=z),
+  release = plans.release(
+      plans.tree("user", 1000), plans.sampling(stage), "user", z
   )
   return accounting.guarantee(
       release, steps=steps, delta=delta, level="user", **options

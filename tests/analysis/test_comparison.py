@@ -8,24 +8,19 @@ import statistics
 import pytest
 
 from episodic_dp import accounting
-from episodic_dp import plan
 from episodic_dp import training
 from episodic_dp.analysis import comparison
 from episodic_dp.output import files
 from tests import plans
 
-RELEASE = plan.Release(
+RELEASE = plans.release(
     plans.tree("writer class image", 1000, 8, 5),
-    plan.SamplingPlan(
-        (plan.Poisson(0.05), plan.FixedSize(5), plan.FixedSize(3)),
-        plan.Episode(way=5, shot=1, query=2),
-    ),
-    plan.Mechanism(clip_unit="writer", noise_multiplier=2.0),
+    plans.sampling(0.05, 5, 3, way=5, shot=1, query=2), "writer", 2.0,
 )
 
 
 OTHERS = RELEASE.replace(
-    hierarchy=plan.Hierarchy.regular((999, 8, 5), levels=RELEASE.levels)
+    hierarchy=plans.tree(RELEASE.levels, 999, 8, 5)
 )
 
 

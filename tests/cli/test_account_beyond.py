@@ -19,11 +19,7 @@ def _runs(tmp_path):
       ("a", 2.0, "12"), ("b", 4.0, "56"), ("c", 2.0, "13")
   ):
     ledger = accounting.Ledger().add(
-        plan.Release(
-            H,
-            plans.sampling(0.02, plan.All()),
-            plan.Mechanism(clip_unit="user", noise_multiplier=z),
-        ),
+        plans.release(H, plans.sampling(0.02, plan.All()), "user", z),
         20,
     )
     files.write_json(

@@ -31,11 +31,7 @@ def trained(splits, tmp_path_factory):
 def test_it_states_the_guarantee_of_single_examples(trained):
   folder, spec, result = trained
   expected = accounting.guarantee(
-    plan.Release(
-      plans.tree("drawing", 192),
-      plans.sampling(0.05),
-      plan.Mechanism(clip_unit="drawing", noise_multiplier=1.0),
-    ),
+    plans.release(plans.tree("drawing", 192), plans.sampling(0.05), "drawing"),
     steps=4,
     delta=1e-5,
     level="drawing",

@@ -115,10 +115,10 @@ def test_a_seeded_config_says_so(make_run):
 
 
 def test_levels_without_a_guarantee_and_the_seed_are_told(tmp_path, capsys):
-  release = plan.Release(
+  release = plans.release(
       plans.tree("class image", 6, 4),
-      plans.sampling(6, 2, way=3, shot=1, query=1, form="disjoint"),
-      plan.Mechanism(clip_unit="episode", clip_norm=1, noise_multiplier=1),
+      plans.sampling(6, 2, way=3, shot=1, query=1, form="disjoint"), "episode",
+      1, clip_norm=1,
   )
   ledger = accounting.Ledger().add(release, steps=3)
   stated = accounting.run_statement(

@@ -16,6 +16,7 @@ from episodic_dp.private import state
 from episodic_dp.run import Run
 from episodic_dp.training import meta_training
 from episodic_dp.training import workdir
+from tests import plans
 
 SMALL = "participants=40,size=16,width=4,steps=5"
 
@@ -63,8 +64,8 @@ def test_stated_counts_of_copies_are_checked(splits):
 
   def stating(more=0, **counts):
     first, *others = hierarchy.sizes
-    return plan.Hierarchy.regular(
-        (first + more, *others), levels=hierarchy.levels, copies=True,
+    return plans.tree(
+        hierarchy.levels, first + more, *others, copies=True,
         most_copies=counts or None,
     )
 

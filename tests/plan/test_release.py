@@ -112,9 +112,7 @@ def test_patients_below_whole_hospitals_are_proposed_as_first(form, patients):
 
 
 def test_a_level_may_lack_a_proof_that_the_release_has():
-  shared = plan.Hierarchy.regular(
-      (20, 8, 6), levels=HIERARCHY.levels, copies=True
-  )
+  shared = plans.tree(HIERARCHY.levels, 20, 8, 6, copies=True)
   release = make(shared)
   release.check_level("participant")
   with pytest.raises(plan.UnsoundPlanError, match="set most_copies"):

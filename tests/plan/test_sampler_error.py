@@ -84,10 +84,7 @@ def test_slots_of_each_stage():
   ragged = plan.Hierarchy.from_sizes([[4, 2, 3], [4, 5]], levels=LEVELS)
   whole = plans.sampling(plan.All(), plan.All(), 3)
   assert sampler_error.capacities(ragged, whole) == (2, 3, 3)
-  short = plan.SamplingPlan(
-      (plan.FixedSize(1), plan.FixedSize(9), plan.FixedSize(9)),
-      allow_short_units=True,
-  )
+  short = plans.sampling(1, 9, 9, allow_short_units=True)
   # They hold every family.
   uneven = plan.Hierarchy.from_sizes([[900], [1000], [10]], levels=LEVELS)
   counted = plans.sampling(plan.All(), plan.All(), 0.01)

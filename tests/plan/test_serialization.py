@@ -99,10 +99,9 @@ def test_what_is_read_is_what_was_written(release):
 
 
 def example():
-  return plan.Release(
+  return plans.release(
       plan.Hierarchy.from_sizes([[4, 2, 3], [5] * 20], levels=LEVELS),
-      plans.sampling(plan.Poisson(1 / 3), 2, plan.All()),
-      plan.Mechanism(clip_unit="unit", noise_multiplier=1.1),
+      plans.sampling(plan.Poisson(1 / 3), 2, plan.All()), "unit", 1.1,
   )
 
 

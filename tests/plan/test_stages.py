@@ -8,6 +8,7 @@ import pytest
 from episodic_dp import plan
 from episodic_dp.plan import stages as stages_lib
 from episodic_dp.plan import validation
+from tests import plans
 
 LEVELS = ("alphabet", "character", "drawing")
 
@@ -20,7 +21,7 @@ def fixed(*sizes, **options):
   return plan.SamplingPlan(tuple(map(plan.FixedSize, sizes)), **options)
 
 
-MIXED = plan.SamplingPlan((plan.Poisson(0.3), plan.FixedSize(2), plan.All()))
+MIXED = plans.sampling(0.3, 2, plan.All())
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,7 @@ def test_short_units_are_taken_whole_with_rate_one():
         (lambda: plan.RandomAllocation(0), r"RandomAllocation\(steps\)=0"),
         (lambda: plan.RandomAllocation(2.0), "2.0"),
         (lambda: plan.SamplingPlan(()), "at least one stage"),
-        (lambda: plan.SamplingPlan(("All()",)), "'All\\(\\)' is not a stage"),
+        (lambda: plans.sampling("All()"), "'All\\(\\)' is not a stage"),
         (lambda: plan.Episode(way=0, shot=1, query=1), "way=0"),
         (lambda: plan.Episode(way=5, shot=1, query=0), "query=0"),
         (lambda: plan.Episode(way=5, shot=1, query=1, form="joint"), "'joint'"),
@@ -87,16 +88,13 @@ def test_values_out_of_range(make, match):
 
 def test_passes_go_over_the_primary_units():
   allocation = plan.RandomAllocation(250)
-  h = plan.Hierarchy.regular((400_000, 5, 2), levels=LEVELS)
-  p = plan.SamplingPlan(
-      (allocation, plan.FixedSize(5), plan.FixedSize(2)),
-      episode=plan.Episode(way=5, shot=1, query=1),
-  )
+  h = plans.tree(LEVELS, 400_000, 5, 2)
+  p = plans.sampling(allocation, 5, 2, way=5, shot=1, query=1)
   plan.validate(h, p)
   assert plan.inclusion_rate(h, p, "alphabet") == pytest.approx(1 / 250)
   assert plan.tasks_per_step(h, p) == pytest.approx(1600)
   # How many are drawn is random, so that no unit is too short.
-  few = plan.Hierarchy.regular((3, 5, 2), levels=LEVELS)
+  few = plans.tree(LEVELS, 3, 5, 2)
   assert plan.tasks_per_step(few, p) == pytest.approx(3 / 250)
   for stages in (
       (plan.FixedSize(1), allocation), (allocation, plan.All(), allocation)
@@ -154,9 +152,9 @@ def test_episodes_that_do_not_fit(sizes, stages, episode, match):
     ],
 )
 def test_tasks_per_step_is_a_public_constant(first, inner, episode, tasks):
-  h = plan.Hierarchy.regular((1000, 5, 4), levels=LEVELS)
-  p = plan.SamplingPlan(
-      (first, plan.FixedSize(inner), plan.FixedSize(2)),
+  h = plans.tree(LEVELS, 1000, 5, 4)
+  p = plans.sampling(
+      first, plan.FixedSize(inner), 2,
       episode=plan.Episode(**(dict(shot=1, query=1) | episode)),
   )
   plan.validate(h, p)
@@ -208,12 +206,9 @@ TASKS = {
 def test_tasks_that_just_fill_are_defined_without_one_unit(name, last):
   sizes, stages = TASKS[name]
   form = name.split(",")[0]
-  p = plan.SamplingPlan(
-      (*stages, last),
-      episode=plan.Episode(
-          way=3, shot=1, query=1, form=form,
-          tasks=2 if form == "independent" else None,
-      ),
+  p = plans.sampling(
+      *stages, last, way=3, shot=1, query=1, form=form,
+      tasks=2 if form == "independent" else None,
   )
   allowed = dataclasses.replace(p, allow_short_units=True)
   for given in (p, allowed):

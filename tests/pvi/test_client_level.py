@@ -186,12 +186,9 @@ def test_rounds_draw_clients_at_their_rate(begun):
             "clipping='fixed'",
         ),
         (
-            plan.Release(
+            plans.release(
                 plans.tree("client example", 5, 4),
-                plans.sampling(plan.All(), 0.5),
-                plan.Mechanism(
-                    clip_unit="client", clip_norm=1.0, noise_multiplier=1.0
-                ),
+                plans.sampling(plan.All(), 0.5), "client", clip_norm=1.0,
             ),
             "clients only",
         ),

@@ -125,7 +125,7 @@ def test_tasks_drawn_independently(draw):
   """Same class in two tasks: as often as for independent draws."""
   hierarchy = plan.Hierarchy.from_sizes([2, 2, 2, 2], levels=("c", "image"))
   episode = plan.Episode(1, 1, 1, form="independent", tasks=2)
-  p = plan.SamplingPlan((F(1), F(2)), episode)
+  p = plans.sampling(F(1), F(2), episode=episode)
   indices, mask = draw(hierarchy, p)
   assert indices.shape[1:] == (2, 1, 2) and mask.all()
   frequencies.check_pairs(indices[:, 0, 0, 0], indices[:, 1, 0, 0], 8)
@@ -193,7 +193,7 @@ def test_short_units_are_taken_whole():
   p = plans.sampling(A(), F(2))
   with pytest.raises(plan.PlanError, match="class 1 has 0 of level 'image'"):
     sampling.sample(KEY, hierarchy, p, 0)
-  p = plan.SamplingPlan((A(), F(2)), allow_short_units=True)
+  p = plans.sampling(A(), F(2), allow_short_units=True)
   for step in range(4):
     indices, mask = sampling.sample(KEY, hierarchy, p, step)
     drawn = [tuple(sorted(i[m].tolist())) for i, m in zip(indices, mask)]
@@ -240,7 +240,7 @@ def test_pure_in_key_and_step():
 def test_largest_leaf_numbers():
   """Leaves up to 2^31 - 1, where int32 arithmetic is about to overflow."""
   size = (2**31 - 1) // 10
-  hierarchy = plan.Hierarchy.regular((size, 5, 2), levels=oracle.LEVELS)
+  hierarchy = plans.tree(oracle.LEVELS, size, 5, 2)
   p = plans.sampling(F(400), F(5), F(2))
   indices, mask = sampling.sample(KEY, hierarchy, p, 0)
   _check_structure(indices, mask, hierarchy.num_leaves)
@@ -249,7 +249,7 @@ def test_largest_leaf_numbers():
   assert np.median(units) > size // 4 and units.max() > size - size // 50
   everything = np.sort(np.asarray(indices).reshape(400, 10) % 10, axis=1)
   assert (everything == np.arange(10)).all()
-  one = plan.Hierarchy.regular((1, 2**31 - 1), levels=oracle.LEVELS[:2])
+  one = plans.tree(oracle.LEVELS[:2], 1, 2**31 - 1)
   indices, mask = sampling.sample(KEY, one, plans.sampling(A(), F(50)), 0)
   _check_structure(indices, mask, 2**31 - 1)
   assert indices.max() > 2**30
@@ -260,7 +260,7 @@ def test_cost_forgets_the_number_of_participants():
   """Compiled operations and bytes, for 10^8 and 10^4 participants."""
   p = plans.sampling(F(1600), F(5), F(2))
   hierarchies = [
-      plan.Hierarchy.regular((n, 5, 2), levels=oracle.LEVELS)
+      plans.tree(oracle.LEVELS, n, 5, 2)
       for n in (10**4, 10**8)
   ]
   few, many = (
@@ -276,7 +276,7 @@ def test_cost_forgets_the_number_of_participants():
 
 @functools.cache
 def _compiled(units, steps):
-  hierarchy = plan.Hierarchy.regular((units,), levels=oracle.LEVELS[:1])
+  hierarchy = plans.tree(oracle.LEVELS[:1], units)
   p = plans.sampling(plan.RandomAllocation(steps))
   return jax.jit(
       jax.vmap(

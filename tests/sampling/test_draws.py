@@ -21,6 +21,7 @@ from episodic_dp.plan import sampler_error
 from episodic_dp.sampling import draws
 from episodic_dp.sampling import numpy_sampler
 from tests import frequencies
+from tests import plans
 from tests.sampling import oracle
 
 F, P, A = plan.FixedSize, plan.Poisson, plan.All
@@ -164,10 +165,10 @@ KEY = bytes(range(16))
 def _release(tree, stages, *, levels=oracle.LEVELS, episode=None, short=False):
   whole = episode is None or episode.form == "unit"
   unit = levels[0] if whole else plan.EPISODE
-  return plan.Release(
+  return plans.release(
       plan.Hierarchy.from_sizes(tree, levels=levels),
-      plan.SamplingPlan(stages, episode, allow_short_units=short),
-      plan.Mechanism(clip_unit=unit, clip_norm=1.0, noise_multiplier=1.0),
+      plan.SamplingPlan(stages, episode, allow_short_units=short), unit,
+      clip_norm=1.0,
   )
 
 

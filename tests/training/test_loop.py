@@ -290,10 +290,8 @@ def test_tasks_that_share_records_train_with_a_guarantee_for_these(tmp_path):
   spec = dataclasses.replace(
       spec,
       train=dataclasses.replace(spec.train, hierarchy=hierarchy),
-      release=plan.Release(
-          hierarchy,
-          plan.SamplingPlan(stages, episode=episode),
-          plan.Mechanism(clip_unit="episode", noise_multiplier=8.0),
+      release=plans.release(
+          hierarchy, plan.SamplingPlan(stages, episode=episode), "episode", 8.0
       ),
   )
   result = tiny_run.train(spec, tmp_path)

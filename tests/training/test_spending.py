@@ -16,11 +16,7 @@ PASS = 32
 def _spending(first, steps, *ranges, noise=1.0, unit=None):
   """Return release and spending of a run, which needs no data for it."""
   hierarchy = plans.tree("user image", 500, 4)
-  release = plan.Release(
-      hierarchy,
-      plans.sampling(first, 1),
-      plan.Mechanism(clip_unit="user", noise_multiplier=noise),
-  )
+  release = plans.release(hierarchy, plans.sampling(first, 1), "user", noise)
   spec = types.SimpleNamespace(
       release=release, steps=steps, delta=DELTA, private_seed=None,
       privacy_unit=unit,

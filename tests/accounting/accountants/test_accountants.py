@@ -22,6 +22,7 @@ from episodic_dp.accounting.guarantee import get_accountant
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.plan import sampler_error
+from tests import plans
 from tests.accounting import enumerated
 
 Phase = base.Phase
@@ -265,12 +266,8 @@ def test_ratios_of_probabilities_are_charged_to_epsilon():
 def test_every_guess_of_a_delta_is_a_bound_and_the_least_is_told():
   # The last guess, far below, needs a window that the transform has not: it
   # said 1.0, and so did the answer.
-  h = plan.Hierarchy.regular((1000,), levels=("unit",))
-  release = plan.Release(
-      h,
-      plan.SamplingPlan((plan.Poisson(0.005),)),
-      plan.Mechanism(clip_unit="unit", noise_multiplier=10.0),
-  )
+  h = plans.tree("unit", 1000)
+  release = plans.release(h, plans.sampling(0.005), "unit", 10.0)
   found = [
       accounting.guarantee(
           release, steps=1000, level="unit", epsilon=epsilon

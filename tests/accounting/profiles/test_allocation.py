@@ -12,6 +12,7 @@ from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.guarantee import get_accountant
 from episodic_dp.accounting.profiles import allocation
 from episodic_dp.accounting.profiles import amplification
+from tests import plans
 from tests.accounting import enumerated
 
 Allocation = allocation.Allocation
@@ -222,9 +223,7 @@ def test_profile_falls_and_is_convex():
     assert not nested(1.0, 0.5, 0.0).divergence(log_alpha, direction).any()
 
 
-HIERARCHY = plan.Hierarchy.regular(
-    (400_000, 5, 10), levels=("participant", "class", "image")
-)
+HIERARCHY = plans.tree("participant class image", 400_000, 5, 10)
 TASKS = plan.Mechanism(clip_unit="participant", noise_multiplier=1.0)
 
 
@@ -232,7 +231,7 @@ TASKS = plan.Mechanism(clip_unit="participant", noise_multiplier=1.0)
 @pytest.mark.parametrize("level", ["participant", "image"])
 def test_one_step_alone_is_a_poisson_step(level, steps):
   def phases(first, steps):
-    p = plan.SamplingPlan((first, plan.FixedSize(5), plan.FixedSize(2)))
+    p = plans.sampling(first, 5, 2)
     release = plan.Release(HIERARCHY, p, TASKS)
     return composition.phases_of(composition.Entry(release, steps), level)
 

@@ -14,6 +14,7 @@ from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import counts
 from episodic_dp.accounting.profiles import random_count
 from episodic_dp.accounting.profiles import unit_profile
+from tests import plans
 from tests.accounting import enumerated
 
 # Trees ------------------------------------------------------------------------
@@ -274,20 +275,16 @@ def kinds_of(size):
 
 
 # Users and their examples by Poisson, clipped one by one.
-AVERAGE = plan.Release(
-    plan.Hierarchy.regular((1000, 100), levels=("user", "example")),
-    plan.SamplingPlan((plan.Poisson(0.01), plan.Poisson(0.05))),
-    plan.Mechanism(clip_unit="example", noise_multiplier=1.0),
+AVERAGE = plans.release(
+    plans.tree("user example", 1000, 100), plans.sampling(0.01, 0.05),
+    "example",
 )
-RECURRING = plan.Release(
-    plan.Hierarchy.regular(
-        (4000, 5, 4), levels=("participant", "class", "image"), copies=True,
+RECURRING = plans.release(
+    plans.tree(
+        "participant class image", 4000, 5, 4, copies=True,
         most_copies={"class": 50, "image": 50},
     ),
-    plan.SamplingPlan(
-        (plan.Poisson(0.02), plan.FixedSize(5), plan.FixedSize(2))
-    ),
-    plan.Mechanism(clip_unit="participant", noise_multiplier=10.0),
+    plans.sampling(0.02, 5, 2), "participant", 10.0,
 )
 SLOW = {
     "average": lambda: sensitivity.unit_profiles(AVERAGE, "example"),

@@ -10,6 +10,7 @@ from episodic_dp import plan
 from episodic_dp.accounting import recurrence
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import counts
+from tests import plans
 from tests.accounting import enumerated
 from tests.accounting import random_plans
 from tests.oracles import exact
@@ -120,14 +121,11 @@ def test_independent_tasks(name, level):
 def test_paths_break_as_all_holders_do(first, level):
   """The shares of `outer`, from the joint law of drawn holders."""
   copies = 3
-  h = plan.Hierarchy.regular(
-      (1000, 8, 20), levels=("participant", "class", "image"), copies=True,
+  h = plans.tree(
+      "participant class image", 1000, 8, 20, copies=True,
       most_copies={"class": copies, "image": copies},
   )
-  p = plan.SamplingPlan(
-      (first, plan.FixedSize(5), plan.FixedSize(6)),
-      episode=plan.Episode(way=5, shot=1, query=5),
-  )
+  p = plans.sampling(first, 5, 6, way=5, shot=1, query=5)
   m = plan.Mechanism(clip_unit="participant", noise_multiplier=1.0)
   (kind,) = accounting.unit_profiles(plan.Release(h, p, m), level)
   inner = 1.0 if level == "class" else 5 / 8
