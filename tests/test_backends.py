@@ -1,17 +1,14 @@
 """Every core is a device, from Python too, and who is too late hears of it."""
 
 import os
-import pathlib
-import subprocess
-import sys
 
 import jax
 import pytest
 
 from episodic_dp import backends
 from episodic_dp import training
+from tests import processes
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
 _CORES = 3  # The number of cores that the processes below see.
 # Arguments: "compute" before the library does, "host" to leave the images there
 # as well.
@@ -65,18 +62,9 @@ if "host" in sys.argv:
 
 def run(*words):
   """The devices that a fresh process stepped on, and its warnings."""
-  done = subprocess.run(
-      [sys.executable, "-c", _SCRIPT, *words],
-      cwd=ROOT,
-      env={
-          **os.environ,
-          "JAX_PLATFORMS": "cpu",
-          "XLA_FLAGS": "",
-          "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-          "PYTHONPATH": str(ROOT),
-      },
-      capture_output=True,
-      text=True,
+  done = processes.python(
+      "-c", _SCRIPT, *words, JAX_PLATFORMS="cpu", XLA_FLAGS="",
+      JAX_DISABLE_MOST_OPTIMIZATIONS="1",
   )
   assert done.returncode == 0, done.stderr
   reported = [s for s in done.stderr.splitlines() if "use_all_cores" in s]

@@ -4,8 +4,6 @@ import copy
 import json
 import pickle
 import re
-import subprocess
-import sys
 from unittest import mock
 
 import numpy as np
@@ -30,6 +28,7 @@ from episodic_dp.accounting import report
 from episodic_dp.data import backbone
 from episodic_dp.errors import DataError
 from episodic_dp.export import folder
+from tests import processes
 from tests.data import test_backbone
 
 # Thirty people are few, which a warning says.
@@ -376,8 +375,5 @@ if __name__ == "__main__":
 def test_a_pool_of_spawned_processes_fits(tmp_path):
   path = tmp_path / "pool.py"
   path.write_text(IN_A_POOL)
-  done = subprocess.run(
-      [sys.executable, "-W", "ignore", path],
-      capture_output=True, text=True, timeout=300, check=True,
-  )
-  assert [float(score) > 0.5 for score in done.stdout.split()] == [True, True]
+  scores = processes.printed("-W", "ignore", path).split()
+  assert [float(score) > 0.5 for score in scores] == [True, True]

@@ -1,12 +1,11 @@
 """The audit finds gradients that devices add up before they are clipped."""
 
 import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
+
+from tests import processes
 
 _SCRIPT = pathlib.Path(__file__).with_name("planted_on_devices.py")
 
@@ -17,13 +16,8 @@ def test_gradients_summed_over_devices_before_clipping():
       "--xla_force_host_platform_device_count=4"
       " --xla_backend_optimization_level=0"  # Compiles faster.
   )
-  done = subprocess.run(
-      [sys.executable, str(_SCRIPT)],
-      env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
-      capture_output=True,
-      text=True,
+  found = json.loads(
+      processes.printed(_SCRIPT, XLA_FLAGS=flags, JAX_PLATFORMS="cpu")
   )
-  assert not done.returncode, done.stderr[-2000:]
-  found = json.loads(done.stdout)
   assert found["sound"] < found["claim"]
   assert found["planted"] > found["claim"] + 0.3

@@ -4,7 +4,6 @@ import errno
 import logging
 import os
 import pathlib
-import shlex
 import subprocess
 import sys
 
@@ -17,8 +16,7 @@ from episodic_dp import errors
 from episodic_dp.cli import app
 from episodic_dp.cli import commands
 from episodic_dp.cli import exit_status
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from tests import processes
 
 
 def test_the_overview_names_every_command(call):
@@ -119,11 +117,9 @@ def test_a_tilde_is_the_home_folder_in_every_argument(monkeypatch):
 def test_settings_that_optimisers_refuse_are_one_sentence(
     settings, words, tmp_path
 ):
-  done = subprocess.run(
-      [sys.executable, "-m", "episodic_dp", "train", "--config=sinusoid",
-       "--config.steps=1", f"--workdir={tmp_path}"],
-      cwd=ROOT, env=os.environ | settings, capture_output=True, text=True,
-      check=False,
+  done = processes.python(
+      "-m", "episodic_dp", "train", "--config=sinusoid", "--config.steps=1",
+      f"--workdir={tmp_path}", **settings,
   )
   assert "Traceback" not in done.stderr
   if words is not None:
@@ -188,10 +184,7 @@ call("calibrate", "--config=cifar_fs_superclasses", "--epsilon=3")
 for name in {{*commands.COMMANDS}} - {{"account", "verify", "calibrate"}}:
   call(name, "--help")
 """
-  done = subprocess.run(
-      [sys.executable, "-c", code],
-      cwd=ROOT, capture_output=True, text=True, check=False,
-  )
+  done = processes.python("-c", code)
   assert done.returncode == 0, done.stderr
   accounts = ("account", "verify", "calibrate")
   for name in commands.COMMANDS:
@@ -216,22 +209,18 @@ def test_a_reader_that_leaves_is_no_error(unbuffered):
 
 @pytest.mark.slow  # Processes that import JAX.
 @pytest.mark.parametrize("imported", [False, True])
-def test_compiled_programs_are_kept_where_they_are_told(tmp_path, imported):
+def test_compiled_programs_are_kept_where_they_are_told(
+    tmp_path, imported, monkeypatch
+):
   code = (
       "import jax\n" * imported
       + "from episodic_dp.cli import app\napp._keep_compiled_programs()\n"
       + "import jax\nprint(jax.config.jax_compilation_cache_dir)\n"
   )
-  keep = {
-      k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"
-  }
+  monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
 
   def folder(**environment):
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=keep | environment,
-        capture_output=True, text=True, check=True,
-    )
-    return done.stdout.strip()
+    return processes.printed("-c", code, **environment).strip()
 
   own = folder(EPISODIC_DP_CACHE=str(tmp_path))
   assert pathlib.Path(own).parent == tmp_path
@@ -241,8 +230,5 @@ def test_compiled_programs_are_kept_where_they_are_told(tmp_path, imported):
 
 def test_bugs_keep_their_traceback():
   code = "from episodic_dp.cli import app\napp.run(lambda argv: [][1])"
-  done = subprocess.run(
-      f"{shlex.quote(sys.executable)} -c {shlex.quote(code)}",
-      shell=True, cwd=ROOT, capture_output=True, text=True, check=False,
-  )
+  done = processes.python("-c", code)
   assert done.returncode != 0 and "IndexError" in done.stderr

@@ -1,15 +1,10 @@
 """Cores as devices, and programs of several processes."""
 
-import os
-import pathlib
-import subprocess
-import sys
 
 import pytest
 
 from episodic_dp.cli import devices
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from tests import processes
 
 
 @pytest.mark.parametrize(
@@ -48,11 +43,5 @@ def test_imports_leave_the_devices_open():
       "jax.config.update('jax_num_cpu_devices', 3)\n"
       "print(jax.device_count())"
   )
-  done = subprocess.run(
-      [sys.executable, "-c", code],
-      cwd=ROOT,
-      env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""},
-      capture_output=True,
-      text=True,
-  )
-  assert done.stdout.split() == ["3"], done.stderr
+  found = processes.printed("-c", code, JAX_PLATFORMS="cpu", XLA_FLAGS="")
+  assert found.split() == ["3"]

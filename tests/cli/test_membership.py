@@ -1,16 +1,13 @@
 """The command that attacks trained runs: what it refuses and writes."""
 
 import json
-import pathlib
-import subprocess
-import sys
 
 import pytest
 
 from episodic_dp.training import workdir
+from tests import processes
 from tests.cli import tiny_runs
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 READ = "--read_private_training_data"
 
 
@@ -21,13 +18,7 @@ def run_folder(tmp_path):
 
 
 def _run(*arguments):
-  return subprocess.run(
-      [sys.executable, "-m", "episodic_dp", "membership", *arguments],
-      cwd=ROOT,
-      capture_output=True,
-      text=True,
-      timeout=400,
-  )
+  return processes.python("-m", "episodic_dp", "membership", *arguments)
 
 
 @pytest.mark.slow  # The run that it is asked about is trained first.

@@ -1,11 +1,7 @@
 """Own data train and are accounted; mistakes are said before any decoding."""
 
 import csv
-import os
-import pathlib
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -19,10 +15,9 @@ from episodic_dp.data import originals
 from episodic_dp.data.own_data import load as own_data
 from episodic_dp.export import folder
 from episodic_dp.run import Run
+from tests import processes
 from tests.data import own_images
 
-QUICK = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}  # To compile.
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 LEVELS = "levels=writer/glyph/drawing"
 TINY = f"{LEVELS},way=2,width=2,steps=2,rate=0.3"
 CLASSES = "levels=diagnosis/patient/image,classes=diagnosis,way=3,tasks=2"
@@ -32,14 +27,6 @@ CROSSING = dict(crossing="patient", by="patient")
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
   monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "cache"))
-
-
-def run(*arguments):
-  return subprocess.run(
-      [sys.executable, "-m", *arguments],
-      cwd=ROOT, env=os.environ | QUICK, capture_output=True, text=True,
-      timeout=400,
-  )
 
 
 def preset(text=""):
@@ -99,18 +86,17 @@ def test_trains_evaluates_and_verifies(kind, writers, patients, tmp_path):
         "--config.data.options.by=patient", "--config.data.options.size=16",
         "--config.data.options.shares=(1,1,1)",
     ]
-  done = run(
-      "episodic_dp", "train", *flags, "--config.compute.resident=False",
+  def run(*arguments):
+    processes.printed("-m", "episodic_dp", *arguments, **processes.QUICK)
+
+  run(
+      "train", *flags, "--config.compute.resident=False",
       "--config.evaluation.validation_tasks=4", f"--data_dir={source}",
       f"--workdir={work}", f"--export={tmp_path / 'model'}",
   )
-  assert done.returncode == 0, done.stderr
   assert (tmp_path / "model" / folder.MODEL).exists()
-  done = run("episodic_dp", "evaluate", f"--data_dir={source}",
-             f"--workdir={work}")
-  assert done.returncode == 0, done.stderr
-  done = run("episodic_dp", "verify", str(work / "guarantee.json"))
-  assert done.returncode == 0, done.stdout + done.stderr
+  run("evaluate", f"--data_dir={source}", f"--workdir={work}")
+  run("verify", work / "guarantee.json")
 
 
 def test_accounts_without_decoding_or_jax(tmp_path):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pathlib
 import random
 import subprocess
 import sys
@@ -12,10 +11,9 @@ import numpy as np
 import pytest
 
 from episodic_dp import training
+from tests import processes
 from tests.launch import tiny
 
-QUICK = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}  # To compile.
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 # A perceptron, which compiles in seconds.
 CONFIG = (
     "--config=sinusoid:participants=64,rate=0.1,steps=2,width=4,inner_steps=1"
@@ -29,13 +27,8 @@ SMALL = (
 
 
 def _run(command, *arguments):
-  return subprocess.run(
-      [sys.executable, "-m", "episodic_dp", command, *arguments],
-      cwd=ROOT,
-      env=os.environ | QUICK,
-      capture_output=True,
-      text=True,
-      timeout=400,
+  return processes.python(
+      "-m", "episodic_dp", command, *arguments, **processes.QUICK
   )
 
 
@@ -109,8 +102,9 @@ def test_killed_convolutions_end_with_the_same_bits(tmp_path):
   process = subprocess.Popen(
       [sys.executable, "-m", "episodic_dp", "train", *options,
        f"--workdir={killed}"],
-      cwd=ROOT,
-      env=os.environ | QUICK,  # Other optimizations would give other bits.
+      cwd=processes.ROOT,
+      # Other optimizations would give other bits.
+      env=os.environ | processes.QUICK,
       stderr=subprocess.DEVNULL,
   )
   tiny.wait_for_steps(killed, random.randrange(30, 250))

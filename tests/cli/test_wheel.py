@@ -1,16 +1,14 @@
 """The presets by name, from outside the repository: source tree and wheel."""
 
-import os
+import functools
 import pathlib
 import shutil
-import subprocess
-import sys
-import sysconfig
 import zipfile
 
 import pytest
 
 from episodic_dp.config import presets
+from tests import processes
 from tests import walk
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -18,20 +16,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 def _commands(path, folder):
   """Runs commands in a folder, with the package from a path alone."""
-
-  def run(*arguments):
-    done = subprocess.run(
-        [sys.executable, "-m", "episodic_dp", *arguments],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(path), "EPISODIC_DP_CACHE": "off"},
-        capture_output=True,
-        text=True,
-        timeout=400,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-  return run
+  return functools.partial(
+      processes.printed, "-m", "episodic_dp", cwd=folder,
+      PYTHONPATH=str(path), EPISODIC_DP_CACHE="off",
+  )
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +37,9 @@ def wheel(tmp_path_factory):
   for other in ("experiments", "tests"):  # These stay out.
     (tree / other).mkdir()
     (tree / other / "__init__.py").touch()
-  subprocess.run(
-      [
-          sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps",
-          "--no-build-isolation", "--no-index", f"--wheel-dir={out}", str(tree),
-      ],
-      cwd=out, check=True, timeout=200,
+  processes.printed(
+      "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
+      "--no-index", f"--wheel-dir={out}", tree, cwd=out,
   )
   (path,) = out.glob("*.whl")
   return path
@@ -73,19 +58,15 @@ def test_every_preset_is_known_by_its_name(call, name, monkeypatch, tmp_path):
 def test_a_wheel_trains_evaluates_and_accounts(wheel, tmp_path):
   target, folder = tmp_path / "site", tmp_path / "elsewhere"
   folder.mkdir()
-  subprocess.run(
-      [
-          sys.executable, "-m", "pip", "install", "--quiet", "--no-deps",
-          "--no-index", f"--target={target}", str(wheel),
-      ],
-      check=True, capture_output=True, timeout=200,
+  processes.printed(
+      "-m", "pip", "install", "--quiet", "--no-deps", "--no-index",
+      f"--target={target}", wheel,
   )
   run = _commands(target, folder)
-  where = subprocess.run(
-      [sys.executable, "-c", "import episodic_dp; print(episodic_dp.__file__)"],
-      cwd=folder, env=os.environ | {"PYTHONPATH": str(target)},
-      capture_output=True, text=True, check=True,
-  ).stdout
+  where = processes.printed(
+      "-c", "import episodic_dp; print(episodic_dp.__file__)", cwd=folder,
+      PYTHONPATH=str(target),
+  )
   assert where.startswith(str(target))
   walk.walk(run, folder)
 
@@ -108,36 +89,3 @@ def test_a_wheel_holds_what_is_read_and_no_more(wheel):
   assert {n for n in names if n.startswith("episodic_dp/")} == kept
   tops = {name.split("/")[0] for name in names}
   assert {t for t in tops if not t.endswith(".dist-info")} == {"episodic_dp"}
-
-
-ACCOUNT = """
-from episodic_dp import accounting, plan
-from episodic_dp.sampling import numpy_sampler
-release = plan.Release(
-    plan.Hierarchy.regular((1000, 10), levels=("user", "example")),
-    plan.SamplingPlan((plan.Poisson(0.1), plan.FixedSize(2))),
-    plan.Mechanism(clip_unit="user", noise_multiplier=2.0),
-)
-for accountant in ("pld", "rdp", "moments"):
-  for found in accounting.guarantees(
-      release, steps=100, delta=1e-5, accountant=accountant
-  ).values():
-    print(found)
-"""
-
-
-@pytest.mark.slow  # Builds a wheel.
-def test_the_accountant_needs_numpy_and_scipy_alone(wheel, tmp_path):
-  for name in ("numpy", "numpy.libs", "scipy", "scipy.libs"):
-    held = pathlib.Path(sysconfig.get_path("platlib")) / name
-    if held.exists():
-      (tmp_path / name).symlink_to(held)
-  with zipfile.ZipFile(wheel) as z:
-    z.extractall(tmp_path)
-  done = subprocess.run(
-      [sys.executable, "-S", "-c", ACCOUNT],  # Without other packages.
-      cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)},
-      capture_output=True, text=True, check=True,
-  )
-  assert done.stdout.count("user: epsilon") == 3
-  assert done.stdout.count("example: epsilon") == 3

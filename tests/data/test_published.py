@@ -5,7 +5,6 @@ import hashlib
 import pathlib
 import shutil
 import signal
-import subprocess
 import sys
 import textwrap
 
@@ -23,6 +22,7 @@ from episodic_dp.data import mnist_writers
 from episodic_dp.data import omniglot
 from episodic_dp.data import originals
 from episodic_dp.errors import DataError
+from tests import processes
 from tests.data import small_sets
 
 
@@ -134,9 +134,7 @@ def test_killed_preparation_leaves_nothing_that_is_accepted(tmp_path):
       cache.published_images(found, where, read_files, (99, 5, 1, 1))
   """
   (tmp_path / "images").mkdir()
-  run = subprocess.run(
-      [sys.executable, "-c", textwrap.dedent(script)], capture_output=True
-  )
+  run = processes.python("-c", textwrap.dedent(script))
   assert run.returncode == -signal.SIGKILL, run.stderr
   assert list((tmp_path / "c" / "x" / "images").glob("incomplete.*"))
   found = originals.Originals(

@@ -3,16 +3,14 @@
 import itertools
 import json
 import math
-import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
 from experiments.benchmarks import __main__ as benchmarks
 from experiments.benchmarks import harness
 from experiments.benchmarks import table
+from tests import processes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FORM = ["machine", "options", "settings", "cases", "rows", "more"]
@@ -23,11 +21,9 @@ def turns(*seconds):
 
 
 def run(*arguments):
-  quick = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
-  return subprocess.run(
-      [sys.executable, "-m", "experiments.benchmarks", *arguments], cwd=ROOT,
-      env=os.environ | quick, capture_output=True, text=True, timeout=1800,
-      check=False,
+  return processes.python(
+      "-m", "experiments.benchmarks", *arguments, timeout=1800,
+      **processes.QUICK,
   )
 
 

@@ -1,7 +1,6 @@
 """An exported model predicts what the run's learner does."""
 
 import dataclasses
-import subprocess
 import sys
 
 import jax
@@ -25,6 +24,7 @@ from episodic_dp.export import preprocessing
 from episodic_dp.export import writing
 from episodic_dp.models import parts
 from episodic_dp.sampling import episodes
+from tests import processes
 from tests.cli import tiny_runs
 from tests.export.conftest import save_run
 from tests.learners import bank
@@ -334,11 +334,8 @@ def test_the_first_image_is_quick_and_many_are_few_at_a_time(tmp_path):
   )
   save_run(config, tmp_path / "run", splits)
   writing.write(tmp_path / "run", tmp_path / "model")
-  done = subprocess.run(
-      [sys.executable, "-c", _MANY, tmp_path / "model"],
-      capture_output=True, text=True, timeout=200, check=True,
-  )
-  first, each, memory = map(float, done.stdout.split())
+  found = processes.printed("-c", _MANY, tmp_path / "model")
+  first, each, memory = map(float, found.split())
   # Seconds of a processor that other tests share (the goal of an idle one is
   # 2.5), and MiB of the process.
   assert first < 6 and each < 0.1 and memory < 500
@@ -346,11 +343,5 @@ def test_the_first_image_is_quick_and_many_are_few_at_a_time(tmp_path):
 
 @pytest.mark.slow  # A separate process.
 def test_nothing_that_trains_is_loaded(run):
-  done = subprocess.run(
-      [sys.executable, "-c", _USE, run.model],
-      capture_output=True,
-      text=True,
-      timeout=200,
-  )
-  assert done.returncode == 0, done.stderr
-  assert {*done.stdout.split()} & {*_TRAINING} == set()
+  loaded = processes.printed("-c", _USE, run.model).split()
+  assert {*loaded} & {*_TRAINING} == set()

@@ -2,10 +2,7 @@
 
 import json
 import os
-import pathlib
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -22,6 +19,7 @@ from episodic_dp.export import writing
 from episodic_dp.output import files
 from episodic_dp.training import reporting
 from episodic_dp.training import workdir
+from tests import processes
 from tests.cli import tiny_runs
 from tests.export.conftest import save_run
 from tests.export.conftest import state
@@ -109,11 +107,17 @@ def test_nothing_private_leaves(copy, run, tmp_path):
     assert private.encode() not in held
 
 
+def refused(match, *arguments, **options):
+  """Require one sentence that says what is wrong."""
+  with pytest.raises(errors.RunError, match=match) as caught:
+    writing.write(*arguments, **options)
+  assert "\n" not in str(caught.value)
+
+
 def test_a_run_without_a_guarantee_needs_a_flag(run, tmp_path):
   config = tiny_runs.maml_config("private=0")
   save_run(config, tmp_path / "run", run.splits)
-  with pytest.raises(errors.RunError, match="--without_guarantee"):
-    writing.write(tmp_path / "run", tmp_path / "model")
+  refused("--without_guarantee", tmp_path / "run", tmp_path / "model")
   assert not (tmp_path / "model").exists()
   writing.write(
       tmp_path / "run", tmp_path / "model",
@@ -134,8 +138,7 @@ def test_a_fixed_seed_is_no_guarantee(copy, run, tmp_path):
   files.write_json(
       path, accounting.run_statement(ledger, delta=1e-5, fixed_seed=True)
   )
-  with pytest.raises(errors.RunError, match="private_seed"):
-    writing.write(copy, tmp_path / "model")
+  refused("private_seed", copy, tmp_path / "model")
   writing.write(
       copy, tmp_path / "model", without_guarantee=True
   )
@@ -149,13 +152,11 @@ def test_a_statement_that_does_not_cover_the_steps_is_refused(
 ):
   config = run_lib.Run.read(copy)
   state(config, copy, 1)
-  with pytest.raises(errors.RunError, match="not cover the 2 steps"):
-    writing.write(copy, tmp_path / "model")
+  refused("not cover the 2 steps", copy, tmp_path / "model")
   # Nor one of a run with more noise.
   other = config.replace({"mechanism.noise_multiplier": 9.0})
   state(other, copy, 2)
-  with pytest.raises(errors.RunError, match="not cover the 2 steps"):
-    writing.write(copy, tmp_path / "model")
+  refused("not cover the 2 steps", copy, tmp_path / "model")
   state(config, copy, 7)  # What the whole run will cost covers its beginning.
   writing.write(copy, tmp_path / "model")
 
@@ -176,17 +177,13 @@ def test_what_a_folder_cannot_say_is_refused(
 
 
 def test_what_is_wrong_is_told_before_anything_is_read(copy, tmp_path):
-  with pytest.raises(errors.RunError, match="none is the best"):
-    writing.write(copy, tmp_path / "model", checkpoint="best")
+  refused("none is the best", copy, tmp_path / "model", checkpoint="best")
   (tmp_path / "model").mkdir()
   (tmp_path / "model" / "mine").touch()
-  with pytest.raises(errors.RunError, match="exists already"):
-    writing.write(copy, tmp_path / "model")
-  with pytest.raises(errors.RunError, match="exists already"):
-    writing.write(copy, tmp_path / "model" / "mine")
+  refused("exists already", copy, tmp_path / "model")
+  refused("exists already", copy, tmp_path / "model" / "mine")
   for place in (copy, copy / workdir.CONFIG, copy / "checkpoints" / "9"):
-    with pytest.raises(errors.RunError, match="would change --workdir="):
-      writing.write(copy, place)
+    refused("would change --workdir=", copy, place)
   (copy / reporting.GUARANTEE).unlink()
   with pytest.raises(ValueError, match="guarantee.json: it cannot be read"):
     writing.write(copy, tmp_path / "other")
@@ -239,12 +236,7 @@ def test_a_killed_export_leaves_nothing_in_its_place(
       "writing.write(*sys.argv[1:3])\n"
   )
   ended = [
-      subprocess.run(
-          [sys.executable, "-c", code, copy, out, when],
-          cwd=pathlib.Path(__file__).parents[2],
-          capture_output=True,
-          timeout=200,
-      ).returncode
+      processes.python("-c", code, copy, out, when).returncode
       for when in (moment, "never")
       if not out.exists() or os.listdir(out)
   ]

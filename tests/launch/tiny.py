@@ -1,8 +1,6 @@
 """A run of seconds that any launcher can start, and what it ends with."""
 
 import pathlib
-import subprocess
-import sys
 import time
 
 import jax
@@ -12,6 +10,7 @@ from episodic_dp import training
 from episodic_dp.run import Run
 from episodic_dp.training import metrics
 from episodic_dp.training import workdir as workdir_lib
+from tests import processes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STEPS = 100  # Some seconds, so that it is stopped before its end.
@@ -31,14 +30,7 @@ TRAIN = (
 
 def uninterrupted(folder):
   """The parameters of a run of one process that nothing disturbs."""
-  done = subprocess.run(
-      [sys.executable, "-m", "episodic_dp", *TRAIN, f"--workdir={folder}"],
-      cwd=ROOT,
-      capture_output=True,
-      text=True,
-      timeout=200,
-  )
-  assert done.returncode == 0, done.stderr
+  processes.printed("-m", "episodic_dp", *TRAIN, f"--workdir={folder}")
   return _params(folder)
 
 

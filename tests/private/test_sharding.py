@@ -2,10 +2,7 @@
 
 import dataclasses
 import json
-import os
 import pathlib
-import subprocess
-import sys
 import threading
 
 import jax
@@ -16,6 +13,7 @@ import pytest
 from episodic_dp import plan
 from episodic_dp import training
 from episodic_dp.private import meta_step
+from tests import processes
 
 _SCRIPT = pathlib.Path(__file__).with_name("on_many_devices.py")
 
@@ -26,14 +24,9 @@ def run_script(*arguments):
       "--xla_force_host_platform_device_count=8"
       " --xla_backend_optimization_level=0"  # Compiles faster.
   )
-  done = subprocess.run(
-      [sys.executable, str(_SCRIPT), *arguments],
-      env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
-      capture_output=True,
-      text=True,
-  )
-  assert not done.returncode, done.stderr[-2000:]
-  return json.loads(done.stdout)
+  return json.loads(processes.printed(
+      _SCRIPT, *arguments, timeout=None, XLA_FLAGS=flags, JAX_PLATFORMS="cpu"
+  ))
 
 
 @pytest.mark.slow
