@@ -37,28 +37,9 @@ def overhead(options: harness.Options) -> harness.Found:
   step and 1 query per class a task is as cheap as possible, so that additions
   are most visible.
   """
-  width, tasks = (4, CHUNK) if options.smoke else (64, TASKS)
-  make = functools.partial(
-      settings.omniglot, query=1, width=width, tasks=tasks, smoke=options.smoke
-  )
-  turns = harness.interleaved(
-      {
-          "private": make().advance(),
-          "none": make(clip_norm=math.inf, noise_multiplier=0.0).advance(),
-      },
-      options,
-  )
-  return harness.Found(
-      settings={"width": width, "tasks": tasks},
-      cases=harness.summaries(turns),
-      rows=[
-          harness.row(
-              f"private step / without clipping and noise, Conv4-{width}",
-              harness.ratio(turns["private"], turns["none"]),
-              at_most=1.10,
-              unit="×",
-          )
-      ],
+  return _of_two(
+      options, "private step / without clipping and noise", 1.10,
+      {"private": {}, "none": dict(clip_norm=math.inf, noise_multiplier=0.0)},
   )
 
 
@@ -69,31 +50,46 @@ def sample_level(options: harness.Options) -> harness.Found:
   gradient and noises the sum; "sample_level" clips every query example's, and
   every support example's in every inner step, whose sum is noised too.
   """
-  width, tasks, inner = (4, CHUNK, 2) if options.smoke else (64, TASKS, 5)
-  make = functools.partial(
-      settings.omniglot, inner_steps=inner, query=1, width=width, tasks=tasks,
-      order="first", norm="group", smoke=options.smoke,
+  return _of_two(
+      options, "sample-level step / task-level first-order step", 2.0,
+      {
+          "sample_level": dict(
+              clip_unit="image", inner_clip_norm=1.0,
+              inner_noise_multiplier=1.0,
+          ),
+          "task_level": {},
+      },
+      inner_steps=2 if options.smoke else 5, order="first", norm="group",
   )
-  runs = {
-      "task_level": make(),
-      "sample_level": make(
-          clip_unit="image", inner_clip_norm=1.0, inner_noise_multiplier=1.0
-      ),
-  }
-  turns = harness.interleaved(
-      {name: run.advance() for name, run in runs.items()}, options
-  )
+
+
+def _of_two(
+    options: harness.Options,
+    text: str,
+    at_most: float,
+    mechanisms: Mapping[str, Mapping[str, Any]],
+    **learner: Any,
+) -> harness.Found:
+  """Measure the ratio of two steps whose mechanisms differ."""
+  width, tasks = (4, CHUNK) if options.smoke else (64, TASKS)
+  cases = {}
+  for name, mechanism in mechanisms.items():
+    cases[name] = settings.omniglot(
+        query=1, width=width, tasks=tasks, smoke=options.smoke, **learner,
+        **mechanism,
+    ).advance()
+  turns = harness.interleaved(cases, options)
+  first, second = turns.values()
+  found = {"width": width, "tasks": tasks}
+  if "inner_steps" in learner:
+    found["inner_steps"] = learner["inner_steps"]
   return harness.Found(
-      settings={"width": width, "tasks": tasks, "inner_steps": inner},
+      settings=found,
       cases=harness.summaries(turns),
-      rows=[
-          harness.row(
-              f"sample-level step / task-level first-order step, Conv4-{width}",
-              harness.ratio(turns["sample_level"], turns["task_level"]),
-              at_most=2.0,
-              unit="×",
-          )
-      ],
+      rows=[harness.row(
+          f"{text}, Conv4-{width}", harness.ratio(first, second),
+          at_most=at_most, unit="×",
+      )],
   )
 
 

@@ -71,13 +71,7 @@ def unit() -> pages.Section:
           (poisson, plan_lib.Poisson(0.5), _EXAMPLES),
       ],
       [("participant", "participant", {}), ("class", "class", {}), *_INSIDE],
-      lambda stages: plan_lib.SamplingPlan(
-          stages,
-          episode=plan_lib.Episode(
-              way=8 if stages[1] == plan_lib.All() else 4, shot=1,
-              query=_queries(stages),
-          ),
-      ),
+      _tasks("unit", every=8),
   )
 
 
@@ -92,12 +86,7 @@ def disjoint() -> pages.Section:
           (plan_lib.FixedSize(16), plan_lib.All()),
       ],
       _OF_CLASSES,
-      lambda stages: plan_lib.SamplingPlan(
-          stages,
-          episode=plan_lib.Episode(
-              way=4, shot=1, query=_queries(stages), form="disjoint"
-          ),
-      ),
+      _tasks("disjoint"),
   )
 
 
@@ -107,13 +96,7 @@ def independent() -> pages.Section:
       'Every task samples the pool again (`form="independent"`)',
       "Images and classes recur across the four tasks of a step.",
       _POOL, [(first, _EXAMPLES) for first in _primary(4)], _OF_CLASSES,
-      lambda stages: plan_lib.SamplingPlan(
-          stages,
-          episode=plan_lib.Episode(
-              way=64 if stages[0] == plan_lib.All() else 4, shot=1,
-              query=_queries(stages), form="independent", tasks=4,
-          ),
-      ),
+      _tasks("independent", every=64),
   )
 
 
@@ -157,7 +140,7 @@ def classes_on_top() -> pages.Section:
             "", "", tree,
             [tuple(map(plan_lib.FixedSize, sizes))],
             [(label, plan_lib.EPISODE, {})],
-            functools.partial(_of_classes, form=form, classes=classes),
+            _tasks(form, classes=classes),
             notes,
         )
         header, rows = found.table.columns, [*rows, *found.table.rows]
@@ -204,20 +187,25 @@ _OF_CLASSES: _Clips = [
 ]
 
 
-def _queries(stages: Sequence[plan_lib.Stage]) -> int:
-  return 5 if stages[-1] == plan_lib.All() else 2
+def _tasks(
+    form: Any, every: int = 4, classes: str | None = None
+) -> Callable[..., plan_lib.SamplingPlan]:
+  """Return a function: stages -> a plan of 4-way tasks of this form.
 
+  Args:
+    form: of the episode.
+    every: the way if the stage of the classes samples all of them.
+    classes: level of the classes, if it is named.
+  """
 
-def _of_classes(
-    stages: tuple[plan_lib.Stage, ...], *, form: Any, classes: str
-) -> plan_lib.SamplingPlan:
-  return plan_lib.SamplingPlan(
-      stages,
-      episode=plan_lib.Episode(
-          way=4, shot=1, query=2, form=form, classes=classes,
-          tasks=4 if form == "independent" else None,
-      ),
-  )
+  def make(stages: Sequence[plan_lib.Stage]) -> plan_lib.SamplingPlan:
+    way = every if stages[-2] == plan_lib.All() else 4
+    return plan_lib.SamplingPlan(tuple(stages), plan_lib.Episode(
+        way=way, shot=1, query=5 if stages[-1] == plan_lib.All() else 2,
+        form=form, tasks=4 if form == "independent" else None, classes=classes,
+    ))
+
+  return make
 
 
 def _shared(
@@ -231,9 +219,7 @@ def _shared(
       title, text, hierarchy,
       [(first, plan_lib.FixedSize(4), _EXAMPLES) for first in _primary(8)],
       [("participant", "participant", {}), _INSIDE[1]],
-      lambda stages: plan_lib.SamplingPlan(
-          stages, episode=plan_lib.Episode(way=4, shot=1, query=2)
-      ),
+      _tasks("unit"),
   )
 
 

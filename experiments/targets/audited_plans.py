@@ -26,24 +26,24 @@ class Case:
   """A sound configuration.
 
   Attributes:
-    sizes: sizes of a regular hierarchy.
-    levels: names of its levels.
     stages: sampling of each level.
-    episode: the rule that forms tasks, or None.
     mechanism: the release.
     level: the attacked level.
-    steps: number of steps of a run.
     share: share of the claim that must be measured with 100 000 runs.
+    sizes: sizes of a regular hierarchy.
+    levels: names of its levels.
+    episode: the rule that forms tasks, or None.
+    steps: number of steps of a run.
   """
 
-  sizes: tuple[int, ...]
-  levels: tuple[str, ...]
   stages: tuple[plan.Stage, ...]
-  episode: plan.Episode | None
   mechanism: plan.Mechanism
   level: str
-  steps: int
-  share: float
+  share: float = 0.7
+  sizes: tuple[int, ...] = (20, 4, 4)
+  levels: tuple[str, ...] = LEVELS
+  episode: plan.Episode | None = UNIT
+  steps: int = 10
 
   @property
   def parts(self) -> tuple[plan.Release, str]:
@@ -62,6 +62,23 @@ def per_task(z: float, **fields: Any) -> plan.Mechanism:
   )
 
 
+def per_record(z: float, unit: str = "image") -> plan.Mechanism:
+  """Return a mechanism that clips units of another level, or episodes."""
+  return plan.Mechanism(clip_unit=unit, noise_multiplier=z)
+
+
+def classes(
+    form: Any, counts: tuple[int, int], z: float, level: str, share: float = 0.7
+) -> Case:
+  """Return a case of tasks of classes; counts are of all and of those drawn."""
+  tasks = 4 if form == "independent" else None
+  count, drawn = counts
+  return Case(
+      (F(drawn), F(2)), per_record(z, plan.EPISODE), level, share,
+      (count, 8), POOL, dataclasses.replace(UNIT, form=form, tasks=tasks),
+  )
+
+
 QUANTILE: dict[str, Any] = dict(
     clipping="private_quantile", clip_quantile=0.5, clip_rate=0.2,
     count_noise=3.0,
@@ -70,64 +87,42 @@ SAMPLE = plan.Mechanism(
     clip_unit="image", noise_multiplier=0.8, order="first", inner_steps=2,
     inner_clip_norm=1.0, inner_noise_multiplier=2.0,
 )
-TREE = ((20, 4, 4), LEVELS)
 POISSON = (P(0.2), F(2), F(2))
 FIXED = (F(2), F(2), F(2))
 PASS = (plan.RandomAllocation(5), F(2), F(2))
-DISJOINT = plan.Episode(way=2, shot=1, query=1, form="disjoint")
-INDEPENDENT = plan.Episode(
-    way=2, shot=1, query=1, form="independent", tasks=4
-)
 CASES = {
-    "poisson participant": Case(
-        *TREE, POISSON, UNIT, per_task(0.8), "participant", 10, 0.7),
-    "poisson class": Case(
-        *TREE, POISSON, UNIT, per_task(0.6), "class", 10, 0.7),
-    "poisson image": Case(
-        *TREE, POISSON, UNIT, per_task(0.6), "image", 10, 0.7),
-    "fixed participant": Case(
-        *TREE, FIXED, UNIT, per_task(1.2), "participant", 10, 0.7),
-    "fixed class": Case(*TREE, FIXED, UNIT, per_task(1.0), "class", 10, 0.7),
-    "fixed image": Case(*TREE, FIXED, UNIT, per_task(0.8), "image", 10, 0.7),
-    "pass participant": Case(
-        *TREE, PASS, UNIT, per_task(0.7), "participant", 10, 0.7),
-    "pass image": Case(*TREE, PASS, UNIT, per_task(0.7), "image", 10, 0.3),
-    "disjoint class": Case(
-        (40, 8), POOL, (F(8), F(2)), DISJOINT,
-        plan.Mechanism(clip_unit="episode", noise_multiplier=1.4), "class", 10,
-        0.7),
-    "disjoint drawing": Case(
-        (40, 8), POOL, (F(8), F(2)), DISJOINT,
-        plan.Mechanism(clip_unit="episode", noise_multiplier=1.0), "drawing",
-        10, 0.7),
-    "independent class": Case(
-        (20, 8), POOL, (F(2), F(2)), INDEPENDENT,
-        plan.Mechanism(clip_unit="episode", noise_multiplier=2.2), "class", 10,
-        0.7),
-    "independent drawing": Case(
-        (20, 8), POOL, (F(2), F(2)), INDEPENDENT,
-        plan.Mechanism(clip_unit="episode", noise_multiplier=1.6), "drawing",
-        10, 0.4),
+    "poisson participant": Case(POISSON, per_task(0.8), "participant"),
+    "poisson class": Case(POISSON, per_task(0.6), "class"),
+    "poisson image": Case(POISSON, per_task(0.6), "image"),
+    "fixed participant": Case(FIXED, per_task(1.2), "participant"),
+    "fixed class": Case(FIXED, per_task(1.0), "class"),
+    "fixed image": Case(FIXED, per_task(0.8), "image"),
+    "pass participant": Case(PASS, per_task(0.7), "participant"),
+    "pass image": Case(PASS, per_task(0.7), "image", 0.3),
+    "disjoint class": classes("disjoint", (40, 8), 1.4, "class"),
+    "disjoint drawing": classes("disjoint", (40, 8), 1.0, "drawing"),
+    "independent class": classes("independent", (20, 2), 2.2, "class"),
+    "independent drawing": classes("independent", (20, 2), 1.6, "drawing", 0.4),
     "quantile participant": Case(
-        *TREE, POISSON, UNIT, per_task(0.8, **QUANTILE), "participant", 10,
-        0.7),
-    "sample-level image": Case(
-        *TREE, POISSON, UNIT, SAMPLE, "image", 10, 0.02),
+        POISSON, per_task(0.8, **QUANTILE), "participant"
+    ),
+    "sample-level image": Case(POISSON, SAMPLE, "image", 0.02),
     "sample-level participant": Case(
-        *TREE, POISSON, UNIT, dataclasses.replace(SAMPLE, noise_multiplier=3.0),
-        "participant", 10, 0.7),
+        POISSON, dataclasses.replace(SAMPLE, noise_multiplier=3.0),
+        "participant",
+    ),
     "dp-sgd": Case(
-        (20,), ("image",), (P(0.2),), None,
-        plan.Mechanism(clip_unit="image", noise_multiplier=0.8), "image", 10,
-        0.7),
+        (P(0.2),), per_record(0.8), "image", sizes=(20,), levels=("image",),
+        episode=None,
+    ),
     "two stages": Case(
-        (6, 4), POOL, (F(1), F(1)), None,
-        plan.Mechanism(clip_unit="drawing", noise_multiplier=1.0), "drawing",
-        10, 0.7),
+        (F(1), F(1)), per_record(1.0, "drawing"), "drawing", sizes=(6, 4),
+        levels=POOL, episode=None,
+    ),
     "three stages": Case(
-        (4, 3, 4), LEVELS, (F(1), F(1), F(1)), None,
-        plan.Mechanism(clip_unit="image", noise_multiplier=0.8), "image", 10,
-        0.7),
+        (F(1), F(1), F(1)), per_record(0.8), "image", sizes=(4, 3, 4),
+        episode=None,
+    ),
 }
 
 
