@@ -144,25 +144,6 @@ def test_profiles_are_profiles(run):
   )
 
 
-@settings(max_examples=40, deadline=None)
-@given(runs(), st.integers(1, 3))
-def test_fixed_sizes_cost_more_than_poisson_of_the_same_rates(run, n):
-  # The distances at least double, at the same rates. At the primary level
-  # alone: below it a Poisson stage may draw more of a unit's children at once
-  # than a fixed size, so that the unit itself is the farther one.
-  h, p, m, _ = run
-  level = h.levels[0]
-  fixed = dataclasses.replace(p, stages=(plan.FixedSize(n), *p.stages[1:]))
-  counts = h.child_counts(0)
-  if (counts <= n).any():
-    return
-  least = n / int(counts.max())
-  poisson = dataclasses.replace(
-      p, stages=(plan.Poisson(least), *p.stages[1:])
-  )
-  assert never_above((h, poisson, m, level), (h, fixed, m, level))
-
-
 @functools.cache
 def epsilon(name, phases, direction, delta):
   return get_accountant(name).answer(phases, direction, base.Delta(delta))

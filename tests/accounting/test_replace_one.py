@@ -11,7 +11,6 @@ from episodic_dp import plan
 from episodic_dp.accounting.accountants import base
 from tests import plans
 from tests.oracles import exact
-from tests.oracles import worst_case
 
 
 def epsilon_of(release, level, steps, delta, **options):
@@ -172,52 +171,6 @@ def test_replaced_classes_of_a_task_drawn_from_the_pool(group, truth):
   )
   found = delta_of(release, "class", 1, 0.0, group=group)
   assert truth <= found <= truth + 1e-3
-
-
-@pytest.mark.parametrize("group", [2, 3])
-@pytest.mark.parametrize("clip", ["hospital", "patient"])
-@pytest.mark.parametrize("stages", STAGES + (
-    (plan.FixedSize(2), plan.FixedSize(2)), (plan.FixedSize(3), plan.All()),
-    (plan.All(), plan.FixedSize(1)),
-))
-@pytest.mark.few(12)
-def test_no_enumerated_group_is_above_its_bound(stages, clip, group):
-  h = plan.Hierarchy.from_sizes([3, 2, 1], levels=("hospital", "patient"))
-  p = plan.SamplingPlan(stages, allow_short_units=True)
-  release = plan.Release(h, p, mechanism(clip, 1.5))
-  root, c = exact.tree(h), h.level_index(clip)
-  for k, members in ((0, (0, 1, 2)), (1, (1, 0, 2)), (1, (0, 3, 5))):
-    members = members[:group]
-    smaller = root
-    for unit in members:
-      smaller = exact.without(smaller, k, unit)
-    larger, less = (exact.samples(t, stages) for t in (root, smaller))
-
-    def output(drawn, own, rest, k=k, members=members):
-      def gradient(node):
-        above = worst_case.ancestor(h, *node[:2], k) if c >= k else -1
-        mine = above in members or any(
-            exact.holds(node, k, unit) for unit in members
-        )
-        return own if mine else rest
-
-      return exact.mixture(drawn, c, gradient)
-
-    for epsilon in (0.3, 1.0, 3.0):
-      bounds = [
-          accounting.guarantee(
-              release, steps=1, level=h.levels[k], epsilon=epsilon,
-              group=group, neighbours=neighbours,
-          ).delta
-          for neighbours in ("add-or-remove", "replace-one")
-      ]
-      for rest in (-1.0, 0.0, 1.0):
-        whole = output(larger, 1.0, rest)
-        others = output(less, 1.0, rest), output(larger, -1.0, rest)
-        for bound, other in zip(bounds, others):
-          for one, two in ((whole, other), (other, whole)):
-            truth = exact.hockey_stick(one, two, math.exp(epsilon), 1.5)
-            assert truth <= bound * (1 + 1e-7) + 1e-12
 
 
 @pytest.mark.parametrize("neighbours", ["add-or-remove", "replace-one"])

@@ -10,12 +10,11 @@ from PIL import Image
 import pytest
 
 from episodic_dp import data
-from episodic_dp.export import writing
 from tests import processes
 from tests import test_readme
 from tests.cli import tiny_runs
 from tests.data import own_images
-from tests.export.conftest import save_run
+from tests.export.conftest import export_run
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +25,7 @@ def folders(tmp_path_factory):
   config = tiny_runs.maml_config().replace(
       {"learner.name": "protonet"}
   )
-  save_run(config, root / "run", splits)
-  writing.write(root / "run", root / "model")
+  export_run(config, root, splits)
   images = splits.test.images[:24].reshape(4, 6, 12, 12)
   for glyph, drawings in enumerate(images):
     for number, drawing in enumerate(drawings):
@@ -156,8 +154,7 @@ def test_twenty_thousand_images_are_read_a_few_at_a_time(tmp_path):
       "glyphs", participants=4, glyphs=8, drawings=6, size=84,
       validation_participants=3, test_participants=5,
   )
-  save_run(config, tmp_path / "run", splits)
-  writing.write(tmp_path / "run", tmp_path / "model")
+  export_run(config, tmp_path, splits)
   own_images.tree(tmp_path / "support", {"a": 2, "b": 2})
   for name in "ab":
     (tmp_path / "query" / name).mkdir(parents=True)

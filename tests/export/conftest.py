@@ -54,6 +54,13 @@ def save_run(config: run_lib.Run, folder, splits, steps=2, quality=None):
   state(config, folder, steps)
 
 
+def export_run(config, root, splits):
+  """The model, below a folder, of a run that is saved there."""
+  save_run(config, root / "run", splits)
+  writing.write(root / "run", root / "model")
+  return root / "model"
+
+
 def state(config, folder, steps):
   """Writes the privacy statement of a number of steps."""
   ledger = accounting.Ledger().add(config.release, steps, continued=False)

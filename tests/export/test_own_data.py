@@ -8,8 +8,7 @@ from episodic_dp import export
 from episodic_dp.config.presets import own_data
 from episodic_dp.export import adaptation
 from episodic_dp.export import preprocessing
-from episodic_dp.export import writing
-from tests.export.conftest import save_run
+from tests.export.conftest import export_run
 from tests.export.test_predictor import in_process
 
 WAY, EACH = 3, 5
@@ -54,11 +53,10 @@ def test_files_are_read_as_the_run_did(
       {f"data.options.{name}": value for name, value in options.items()}
   )
   splits = config.data.load(data_dir=str(root))
-  save_run(config, tmp_path / "run", splits)
-  writing.write(tmp_path / "run", tmp_path / "model")
-  held = b"".join(p.read_bytes() for p in (tmp_path / "model").iterdir())
+  model = export_run(config, tmp_path, splits)
+  held = b"".join(p.read_bytes() for p in model.iterdir())
   assert b"class 0" not in held and str(tmp_path).encode() not in held
-  loaded = export.Predictor.load(tmp_path / "model")
+  loaded = export.Predictor.load(model)
   how = loaded.description.preprocessing
   assert list(how.shape) == shape
   assert how.kind == ("features" if kind == "features" else "image")

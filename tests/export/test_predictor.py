@@ -26,6 +26,7 @@ from episodic_dp.models import parts
 from episodic_dp.sampling import episodes
 from tests import processes
 from tests.cli import tiny_runs
+from tests.export.conftest import export_run
 from tests.export.conftest import save_run
 from tests.learners import bank
 
@@ -186,9 +187,7 @@ def test_moments_belong_to_the_weights(larger, tmp_path):
   config = tiny_runs.maml_config().replace(
       _CONV4 | {"learner.name": "protonet"}
   )
-  save_run(config, tmp_path / "run", larger)
-  place = tmp_path / "model"
-  writing.write(tmp_path / "run", place)
+  place = export_run(config, tmp_path, larger)
   arrays = parts.read_weights(place / "weights.safetensors")
   learner, _ = config.make_learners((16, 16, 1), larger.validation)
   images = larger.validation.images[np.linspace(0, 143, 144).astype(int)]
@@ -271,10 +270,9 @@ def test_supervised_learning_takes_another_number_of_classes(tmp_path):
 
 def check_same(config, folder, splits, way=WAY):
   """Exports a run, and compares predictions with the run's own learner."""
-  save_run(config, folder / "run", splits)
-  writing.write(folder / "run", folder / "model")
+  model = export.Predictor.load(export_run(config, folder, splits))
   support, labels, query = task_of(splits, way)
-  found = export.Predictor.load(folder / "model").adapt(support, labels)
+  found = model.adapt(support, labels)
   np.testing.assert_allclose(
       found.predict(query).probabilities,
       in_process(folder / "run", splits, support, query, way),
@@ -332,9 +330,9 @@ def test_the_first_image_is_quick_and_many_are_few_at_a_time(tmp_path):
       "glyphs", participants=4, glyphs=8, drawings=6,
       validation_participants=3, test_participants=3,
   )
-  save_run(config, tmp_path / "run", splits)
-  writing.write(tmp_path / "run", tmp_path / "model")
-  found = processes.printed("-c", _MANY, tmp_path / "model")
+  found = processes.printed(
+      "-c", _MANY, export_run(config, tmp_path, splits)
+  )
   first, each, memory = map(float, found.split())
   # Seconds of a processor that other tests share (the goal of an idle one is
   # 2.5), and MiB of the process.

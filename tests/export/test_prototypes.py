@@ -25,9 +25,8 @@ from episodic_dp.accounting import report
 from episodic_dp.data import public
 from episodic_dp.export import folder
 from episodic_dp.export import prototypes
-from episodic_dp.export import writing
 from tests.cli import tiny_runs
-from tests.export.conftest import save_run
+from tests.export.conftest import export_run
 
 WAY, DRAWINGS = 4, 6
 RELATIONS = report.RELATIONS
@@ -230,9 +229,7 @@ def exported(tmp_path_factory):
   """A folder of a model of prototypes."""
   root = tmp_path_factory.mktemp("prototypes")
   config = tiny_runs.maml_config().replace({"learner.name": "protonet"})
-  save_run(config, root / "run", tiny_runs.splits())
-  writing.write(root / "run", root / "model")
-  return root / "model"
+  return export_run(config, root, tiny_runs.splits())
 
 
 def support(people=3):
@@ -281,9 +278,8 @@ def test_what_is_kept_is_saved_and_read_alike(exported, tmp_path):
 def test_without_noise_the_nearest_direction_wins(learner, tmp_path):
   """With epsilon of a million, and two checkpoints of other weights."""
   config = tiny_runs.maml_config().replace({"learner.name": learner})
-  save_run(config, tmp_path / "run", tiny_runs.splits())
-  writing.write(tmp_path / "run", tmp_path / "model")
-  model = export.Predictor.load(tmp_path / "model")
+  place = export_run(config, tmp_path, tiny_runs.splits())
+  model = export.Predictor.load(place)
   model = dataclasses.replace(model, members=model.members * 2)
   images, labels, _ = support()
   known = images[::5]

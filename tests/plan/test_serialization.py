@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from episodic_dp import plan
-from episodic_dp.plan import stages
 from tests import plans
 
 _RATES = st.floats(min_value=0, max_value=1, exclude_min=True)
@@ -215,18 +214,3 @@ def test_stages(text, stage):
 def test_stages_that_are_not_understood(text):
   with pytest.raises(plan.PlanError):
     plan.parse_stage(text)
-
-
-@pytest.mark.parametrize(
-    "stage,text",
-    [
-        (plan.FixedSize(5), "FixedSize(5)"),
-        (plan.Poisson(1 / 3), f"Poisson({1 / 3!r})"),
-        (plan.Poisson(5e-324), "Poisson(5e-324)"),
-        (plan.Poisson(1), "Poisson(1.0)"),
-        (plan.All(), "All()"),
-    ],
-)
-def test_stage_text_is_read_back(stage, text):
-  assert stages.stage_text(stage) == text
-  assert plan.parse_stage(text) == stage

@@ -1,7 +1,6 @@
 """The draws of both samplers: by Algorithm 1, their structure and cost."""
 
 import functools
-import math
 
 import jax
 import numpy as np
@@ -38,8 +37,7 @@ def _draw(hierarchy, p, number=DRAWS):
 def _draw_without_jax(hierarchy, p, number=DRAWS):
   """The same of the NumPy sampler: the tree drawn many times in one step."""
   unit = plan.EPISODE if p.repeats else hierarchy.levels[0]
-  mechanism = plan.Mechanism(clip_unit=unit, noise_multiplier=1.0)
-  release = plan.Release(hierarchy, p, mechanism)
+  release = plans.release(hierarchy, p, unit)
   return numpy_sampler._draw(bytes(16), release, 0, (number, *p.repeats))
 
 
@@ -146,28 +144,6 @@ def test_empty_and_short_units(draw):
   p = plan.SamplingPlan(stages, allow_short_units=True)
   indices, mask = draw(hierarchy, p)
   oracle.check_pairs(tree, stages, oracle.included(indices, mask, 9), DRAWS)
-
-
-@pytest.mark.parametrize("stages", PLANS[:2], ids=str)
-def test_inclusion_of_characters_and_alphabets(stages):
-  """Units above the leaves; one leaf at least shows that they were chosen."""
-  hierarchy, p = _hierarchy(), plan.SamplingPlan(stages)
-  indices, mask = _draw_tree(stages)
-  included = oracle.included(indices, mask, 18)
-  for level, name in enumerate(oracle.LEVELS[:2]):
-    unit = hierarchy.parents(2)
-    for k in range(1, level, -1):
-      unit = hierarchy.parents(k)[unit]
-    chosen = [included[:, unit == u].any(axis=1).sum() for u in np.unique(unit)]
-    rates = {}
-    for u, (_, sizes) in zip(unit, oracle.leaves(oracle.TREE)):
-      rates[u] = math.prod(
-          oracle.rate(stages[k], sizes[k]) for k in range(level + 1)
-      )
-    oracle.check_frequencies(chosen, DRAWS, list(rates.values()))
-    assert plan.inclusion_rate(hierarchy, p, name) == pytest.approx(
-        max(rates.values())
-    )
 
 
 # Structure and cost -----------------------------------------------------------

@@ -5,7 +5,6 @@ The sampler without JAX takes the same plans and has the same distribution.
 
 import bisect
 import itertools
-import math
 import operator
 import pickle
 import types
@@ -97,13 +96,6 @@ def test_all_possible_targets_give_all_orders_equally_often():
   assert len(rows) == 120 and orders == set(itertools.permutations(range(n)))
 
 
-@pytest.mark.parametrize("slots,n", [(3, 5), (5, 3)])
-def test_orders_are_uniform(slots, n):
-  bits = jax.random.bits(jax.random.key(n), (20_000, slots, 4), jnp.uint32)
-  got = np.asarray(_draw(bits, n, slots))[:, : min(n, slots)]
-  frequencies.check_rows(got, math.perm(n, min(n, slots)))
-
-
 def _search(bits, children, p):
   """Counts of families of these numbers of children."""
   tables = sampler_error.count_tables(P(p), np.asarray(children))
@@ -118,7 +110,7 @@ def _search(bits, children, p):
 @pytest.mark.parametrize("p", [0.004, 0.3, 0.5, 1.0])
 def test_counts_equal_a_search_in_whole_numbers(p):
   """In both samplers, at and around every threshold of several tables."""
-  sizes = [0, 1, 2, 5, 20, 300]
+  sizes = [0, 1, 2, 5, 20, 300, 10**5]
   rng = np.random.default_rng(0)
   numbers, children, want = [], [], []
   for n in sizes:
@@ -139,22 +131,6 @@ def test_counts_equal_a_search_in_whole_numbers(p):
   np.testing.assert_array_equal(
       numpy_sampler._counts(given, P(p), np.asarray(children)), want
   )
-
-
-@pytest.mark.parametrize(
-    "n,p",
-    [
-        (1, 0.5),
-        (7, 0.9),
-        (18, 0.3),
-        (1000, 0.5),
-        (400_000, 0.004),
-        (10**8, 1.6e-5),
-    ],
-)
-def test_counts_follow_the_binomial(n, p):
-  bits = jax.random.bits(jax.random.key(n), (20_000, 4), jnp.uint32)
-  frequencies.check_binomial(_search(bits, n, p), n, p, cells=100)
 
 
 # The sampler without JAX ------------------------------------------------------

@@ -11,6 +11,7 @@ from episodic_dp.sampling import episodes
 from episodic_dp.sampling import numpy_sampler
 from episodic_dp.sampling import synthetic
 from tests import frequencies
+from tests import plans
 
 F, P, A = plan.FixedSize, plan.Poisson, plan.All
 KEY = jax.random.key(3)
@@ -19,8 +20,7 @@ KEY = jax.random.key(3)
 def _tasks(hierarchy, p, steps=range(1, 2)):
   """Tasks of the sampler without JAX, whose rule of grouping is JAX's too."""
   unit = hierarchy.levels[0] if p.episode.form == "unit" else plan.EPISODE
-  mechanism = plan.Mechanism(clip_unit=unit, noise_multiplier=1.0)
-  release = plan.Release(hierarchy, p, mechanism)
+  release = plans.release(hierarchy, p, unit)
   for step in steps:
     indices, mask = numpy_sampler.sample(bytes(16), release, step)
     yield indices[mask], *numpy_sampler.group_tasks(
