@@ -10,19 +10,7 @@ from scipy import special
 
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import unit_profile
-from tests.accounting import random_tasks
 from tests.oracles import exact
-
-
-def convolved(parts: Sequence[exact.Mixture]) -> exact.Mixture:
-  """Return the sum of independent mixtures."""
-  total = parts[0]
-  for part in parts[1:]:
-    total = random_tasks.summed(
-        (a + b, v * w)
-        for (a, v), (b, w) in itertools.product(zip(*total), zip(*part))
-    )
-  return total
 
 
 def profile(

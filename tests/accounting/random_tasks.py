@@ -1,5 +1,6 @@
 """Random tasks of drawn classes, with the outputs of neighbours."""
 
+from collections.abc import Sequence
 import itertools
 import math
 
@@ -53,6 +54,17 @@ def summed(weighted):
     mean = round(mean, 9)
     weights[mean] = weights.get(mean, 0.0) + weight
   return np.asarray(list(weights)), np.asarray(list(weights.values()))
+
+
+def convolved(parts: Sequence[exact.Mixture]) -> exact.Mixture:
+  """Return the sum of independent mixtures."""
+  total = parts[0]
+  for part in parts[1:]:
+    total = summed(
+        (a + b, v * w)
+        for (a, v), (b, w) in itertools.product(zip(*total), zip(*part))
+    )
+  return total
 
 
 def members_with(rng, h, k, unit, members):
@@ -111,7 +123,7 @@ def tasks_touching(h, k, units):
   return lambda task: any(map(mine, task))
 
 
-def cut_unit(release, k, units, gradients) -> plans.Unit:
+def cut_case(rng, release, k, units, tight=()) -> plans.Case:
   """Describe units in tasks that are cut out of classes."""
   h, stages = release.hierarchy, release.plan.stages
   episode, classes = release.plan.episode, h.depth - 1
@@ -138,20 +150,31 @@ def cut_unit(release, k, units, gradients) -> plans.Unit:
         (sum(map(gradient, tasks)), weight) for weight, tasks in drawn[less]
     )
 
-  return plans.Unit(units, sums, list(gradients), tasks_touching(h, k, units))
+  return case_of(rng, release, k, units, sums, tight)
+
+
+def case_of(rng, release, k, units, sums, tight) -> plans.Case:
+  h = release.hierarchy
+  found = plans.Unit(
+      units, sums, list(task_gradients(rng, h, k, units)),
+      tasks_touching(h, k, units),
+  )
+  return plans.Case(release, h.levels[k], [found], tight=tight)
+
+
+def spared(rng, form, members, tasks=None):
+  """A pool's release, level, units, and whether all is filled without one."""
+  h, stages, episode, k, unit = pool(rng, form, tasks)
+  release = plans.release_of(h, stages, "episode", rng, episode)
+  plans.refuse_unproved(release, h.levels[k])
+  tight, unit = to_spare(h, stages, k, unit)
+  return release, k, members_with(rng, h, k, unit, members), tight
 
 
 def disjoint(rng, members: int = 1) -> plans.Case:
   """Tasks cut out of drawn classes: tight where no class is short."""
-  h, stages, episode, k, unit = pool(rng, "disjoint")
-  release = plans.release_of(h, stages, "episode", rng, episode)
-  plans.refuse_unproved(release, h.levels[k])
-  tight, unit = to_spare(h, stages, k, unit)
-  units = members_with(rng, h, k, unit, members)
-  found = cut_unit(release, k, units, task_gradients(rng, h, k, units))
-  return plans.Case(
-      release, h.levels[k], [found], tight=plans.ANY if tight else ()
-  )
+  release, k, units, tight = spared(rng, "disjoint", members)
+  return cut_case(rng, release, k, units, plans.ANY if tight else ())
 
 
 def groups(rng, members: int = 1) -> plans.Case:
@@ -182,19 +205,15 @@ def groups(rng, members: int = 1) -> plans.Case:
   unit = int(rng.choice(plans.check_units(h, k)))
   plans.refuse_unproved(release, h.levels[k])
   units = members_with(rng, h, k, unit, members)
-  found = cut_unit(release, k, units, task_gradients(rng, h, k, units))
-  return plans.Case(release, h.levels[k], [found])
+  return cut_case(rng, release, k, units)
 
 
 def independent(rng, members: int = 1) -> plans.Case:
   """Tasks that each draw from the whole pool."""
   count = int(rng.integers(1, 4))
-  h, stages, episode, k, unit = pool(rng, "independent", count)
-  release = plans.release_of(h, stages, "episode", rng, episode)
-  plans.refuse_unproved(release, h.levels[k])
-  tight, unit = to_spare(h, stages, k, unit)
-  units = members_with(rng, h, k, unit, members)
-  nodes = plans.trees(h, k, units)
+  release, k, units, tight = spared(rng, "independent", members, count)
+  nodes = plans.trees(release.hierarchy, k, units)
+  stages, episode = release.plan.stages, release.plan.episode
 
   def sums(less, gradient):
     one = summed(
@@ -202,23 +221,12 @@ def independent(rng, members: int = 1) -> plans.Case:
         for probability, sample in exact.samples(nodes[less], stages)
         for task in [frozenset(sample[2])]
     )
-    total = one
-    for _ in range(count - 1):
-      total = summed(
-          (a + b, v * w) for a, v in zip(*total) for b, w in zip(*one)
-      )
-    return total
+    return convolved([one] * count)
 
-  found = plans.Unit(
-      units, sums, list(task_gradients(rng, h, k, units)),
-      tasks_touching(h, k, units),
-  )
   # One task that draws from the pool is a disjoint one, and a primary class is
   # in every task's pool: nothing is given away by revealing that.
   attained = plans.ANY if count == 1 else plans.BOTH if not k else ()
-  return plans.Case(
-      release, h.levels[k], [found], tight=attained if tight else ()
-  )
+  return case_of(rng, release, k, units, sums, attained if tight else ())
 
 
 def participants(rng, members: int = 1) -> plans.Case:

@@ -45,12 +45,14 @@ def tree(rng) -> plans.Case:
   )
 
 
-def worst_of_all(release, k) -> list[plans.Unit]:
+def worst_of_all(release, k) -> plans.Case:
+  """Each unit of a level alone: the worst of them is tight."""
   h = release.hierarchy
-  return [
+  units = [
       plans.tree_unit(release, k, [unit], worst_case.gradients(h, k, unit))
       for unit in plans.check_units(h, k)
   ]
+  return plans.Case(release, plans.LEVELS[k], units, tight=plans.ANY)
 
 
 def inside_clip_units(rng) -> plans.Case:
@@ -71,8 +73,7 @@ def inside_clip_units(rng) -> plans.Case:
   first = plans.full_stage(rng) if clip else plans.stage_of(rng)
   h = plans.hierarchy_of(sizes)
   release = plans.release_of(h, (first, own, last), plans.LEVELS[clip], rng)
-  units = worst_of_all(release, k)
-  return plans.Case(release, plans.LEVELS[k], units, tight=plans.ANY)
+  return worst_of_all(release, k)
 
 
 def whole_clusters(rng) -> plans.Case:
@@ -94,8 +95,7 @@ def whole_clusters(rng) -> plans.Case:
     sizes[0] = [shape[2]] * (shape[1] + int(rng.integers(1, 3)))
   h = plans.hierarchy_of(sizes)
   release = plans.release_of(h, tuple(stages), plans.LEVELS[clip], rng)
-  units = worst_of_all(release, k)
-  return plans.Case(release, plans.LEVELS[k], units, tight=plans.ANY)
+  return worst_of_all(release, k)
 
 
 def records_of_clusters(rng) -> plans.Case:
@@ -112,8 +112,7 @@ def records_of_clusters(rng) -> plans.Case:
   h = plans.hierarchy_of(sizes)
   stages = (first, plans.full_stage(rng), plans.stage_of(rng))
   release = plans.release_of(h, stages, "patient", rng)
-  units = worst_of_all(release, 2)
-  return plans.Case(release, "record", units, tight=plans.ANY)
+  return worst_of_all(release, 2)
 
 
 def one_step_of_a_pass(rng) -> plans.Case:

@@ -178,25 +178,25 @@ def test_a_bound_or_a_sentence(question):
 # Each of them ended in a traceback, was infinite, or took minutes.
 FOUND = [
     # (sizes, stages, clip, z, options)
-    ((1000,), (plan.Poisson(0.01),), "a", 1e8,
+    ((1000,), (0.01,), "a", 1e8,
      dict(steps=1000, epsilon=0.0, accountant="rdp")),
-    ((5, 3, 4), (plan.RandomAllocation(1), plan.All(), plan.Poisson(1e-12)),
+    ((5, 3, 4), (plan.RandomAllocation(1), plan.All(), 1e-12),
      "c", 1e-6, dict(steps=10, delta=0.9, accountant="rdp")),
     ((10,), (plan.RandomAllocation(1000),), "a", 8.6e6,
      dict(steps=8904971, epsilon=0.0066, accountant="moments")),
-    ((10,), (plan.FixedSize(3),), "a", 0.0056,
+    ((10,), (3,), "a", 0.0056,
      dict(steps=1857119, delta=1.5e-186)),
-    ((1000,), (plan.Poisson(8.4e-12),), "a", 1.71,
+    ((1000,), (8.4e-12,), "a", 1.71,
      dict(steps=24831086, epsilon=0.3676)),
-    ((10**6,), (plan.FixedSize(20),), "a", 804214.6,
+    ((10**6,), (20,), "a", 804214.6,
      dict(steps=11959629, delta=1.8e-10, neighbours="replace-one")),
     ((10**6, 5, 5), (plan.All(), plan.All(), plan.All()), "b", 16278.0,
      dict(steps=51587222, epsilon=8.7e-8)),
-    ((1000, 5, 5), (plan.All(), plan.Poisson(1.0), plan.All()), "c", 4e-5,
+    ((1000, 5, 5), (plan.All(), 1.0, plan.All()), "c", 4e-5,
      dict(steps=61374, delta=3.3e-202, accountant="rdp")),
-    ((1000,), (plan.FixedSize(3),), "a", 0.006037,
+    ((1000,), (3,), "a", 0.006037,
      dict(steps=1283732, delta=1e-300)),
-    ((1, 1, 1), (plan.All(), plan.Poisson(1e-8), plan.Poisson(1e-12)), "c",
+    ((1, 1, 1), (plan.All(), 1e-8, 1e-12), "c",
      1.0, dict(steps=1, epsilon=0.0, accountant="rdp")),
 ]
 
@@ -206,7 +206,7 @@ FOUND = [
 def test_what_was_found_is_a_bound_now(sizes, stages, clip, z, options):
   levels = LEVELS[: len(sizes)]
   release = plans.release(
-      plan.Hierarchy.regular(sizes, levels=levels), plan.SamplingPlan(stages),
+      plans.tree(levels, *sizes), plans.sampling(*stages),
       clip, z,
   )
   for level in levels:

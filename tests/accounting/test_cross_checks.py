@@ -42,7 +42,7 @@ class Check(NamedTuple):
 def release(z, *stages, sizes=(60_000,)):
   levels = ("user", "example")[-len(sizes) :]
   return plans.release(
-      plan.Hierarchy.regular(sizes, levels=levels), plan.SamplingPlan(stages),
+      plans.tree(levels, *sizes), plans.sampling(*stages),
       "example", z,
   )
 
@@ -132,8 +132,8 @@ def fixed_batches(jax_privacy):
   return (dpsgd(jax_privacy).compute_epsilon(500, settings),)
 
 
-RARE = release(1.0, plan.Poisson(0.004))
-BATCHES = release(4.0, plan.FixedSize(50), sizes=(1000,))
+RARE = release(1.0, 0.004)
+BATCHES = release(4.0, 50, sizes=(1000,))
 REPLACED = dict(neighbours="replace-one")
 CHECKS = [
     Check(
@@ -189,7 +189,7 @@ CHECKS = [
         "jax_privacy.accounting",
         "noise multiplier for ε = 2, Poisson(0.01), 1000 steps",
         lambda: accounting.calibrate(
-            release(1.0, plan.Poisson(0.01)), epsilon=2.0, steps=1000,
+            release(1.0, 0.01), epsilon=2.0, steps=1000,
             delta=1e-5, level="example",
         ).noise_multiplier,
         noise,

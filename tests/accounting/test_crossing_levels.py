@@ -42,7 +42,7 @@ def release(tree, diagnoses, patients, *, way, form, tasks=None, z=1.0):
   return plans.release(
       tree,
       plans.sampling(
-          plan.FixedSize(diagnoses), plan.FixedSize(patients), 1, way=way,
+          diagnoses, patients, 1, way=way,
           shot=patients - 1, query=1, form=form, tasks=tasks,
           classes="diagnosis",
       ),
@@ -92,7 +92,7 @@ def outputs(drawn, names, way, tasks, gradient):
             gradient(drawn_patients((-1, 0, task), names)) for task in cut
         ), probability / len(cuts)
 
-  return enumerated.convolved([random_tasks.summed(sums())] * tasks)
+  return random_tasks.convolved([random_tasks.summed(sums())] * tasks)
 
 
 def gradients(k, name, rng):
@@ -187,9 +187,9 @@ def test_what_no_proof_covers_is_refused_with_the_nearest_plan(
     episode, message
 ):
   tree = hierarchy([(0, 1, 2), (0, 3, 4)])
-  stages = (plan.FixedSize(1), plan.FixedSize(2), plan.FixedSize(1))
+  stages = (1, 2, 1)
   if episode is None:
-    p = plan.SamplingPlan(stages)
+    p = plans.sampling(*stages)
     m = plan.Mechanism(clip_unit="image", noise_multiplier=1.0)
   else:
     tree = plan.Hierarchy.from_labels(

@@ -19,7 +19,7 @@ DEEP = ("user", "group", "example")
 
 def release(hierarchy, *stages, clip=None, z=1.0):
   return plans.release(
-      hierarchy, plan.SamplingPlan(stages), clip or hierarchy.levels[-1], z
+      hierarchy, plans.sampling(*stages), clip or hierarchy.levels[-1], z
   )
 
 
@@ -40,7 +40,7 @@ def users(count, examples):
 @pytest.mark.slow
 def test_users_of_example_level_training(rates, z, user):
   """Infinite when a user counted as all of his examples."""
-  r = release(users(1000, 100), *map(plan.Poisson, rates), z=z)
+  r = release(users(1000, 100), *rates, z=z)
   found = accounting.guarantees(r, steps=500, delta=1e-6)
   assert list(found) == ["user", "example"]  # Both from one run.
   assert found["user"].epsilon == pytest.approx(user, rel=1e-3)
@@ -59,7 +59,7 @@ def row_of(r, level):
 
 def test_numbers_are_compounds_of_binomials():
   h = plans.tree(DEEP, 20, 3, 4)
-  r = release(h, plan.Poisson(0.5), plan.Poisson(0.2), plan.Poisson(0.7))
+  r = release(h, 0.5, 0.2, 0.7)
   row = row_of(r, "user")
   inner = 0.2 * stats.binom.pmf(range(5), 4, 0.7)
   inner[0] += 0.8
@@ -76,13 +76,13 @@ def test_numbers_are_compounds_of_binomials():
   assert (group.rates, group.others) == ((0.5, 0.2), (8.0,))
 
 
-@pytest.mark.parametrize("first", [plan.Poisson(0.4), plan.FixedSize(1)])
+@pytest.mark.parametrize("first", [0.4, 1])
 def test_copies_whose_clip_units_are_drawn_below(first):
   """One class under two participants, its images clip units."""
   h = plans.tree(
       "participant class image", 3, 2, 2, copies=True, most_copies={"class": 2}
   )
-  r = release(h, first, plan.FixedSize(1), plan.Poisson(0.5), z=1.5)
+  r = release(h, first, 1, 0.5, z=1.5)
   (unit,) = accounting.unit_profiles(r, "class")
   assert isinstance(unit, recurrence.Recurrence)
   assert unit.number == unit.instead
@@ -94,7 +94,7 @@ def test_copies_that_move_the_sum_unequally_are_refused():
       "participant class image", 3, 2, 2, copies=True, most_copies={"image": 2}
   )
   r = release(
-      h, plan.FixedSize(1), plan.All(), plan.All(), clip="participant"
+      h, 1, plan.All(), plan.All(), clip="participant"
   )
   found = distances.paths(r, 2)
   recurrence.copied(r, found, ())
@@ -111,7 +111,7 @@ def test_a_class_that_5000_participants_hold_costs_what_is_drawn_of_it():
       most_copies={"class": 5000},
   )
   r = release(
-      h, plan.Poisson(0.004), plan.FixedSize(5), plan.FixedSize(2),
+      h, 0.004, 5, 2,
       clip="participant", z=4.0,
   )
   found = accounting.guarantee(r, steps=250, delta=1e-6, level="class").epsilon
@@ -124,7 +124,7 @@ def test_a_class_that_5000_participants_hold_costs_what_is_drawn_of_it():
 
 def test_examples_are_averaged_over_what_siblings_draw():
   """If all siblings were drawn with a user, an example paid six times that."""
-  r = release(users(1000, 100), plan.Poisson(0.01), plan.Poisson(0.05), z=10.0)
+  r = release(users(1000, 100), 0.01, 0.05, z=10.0)
   (kind,) = accounting.unit_profiles(r, "example")
   assert isinstance(kind, random_count.RandomType) and len(kind.parts) <= 41
   assert sum(chance for chance, _ in kind.parts) == pytest.approx(1)
@@ -139,11 +139,11 @@ def test_examples_are_averaged_over_what_siblings_draw():
 
 def test_levels_below_the_clip_units_stay_trees():
   h = plans.tree(DEEP, 10, 4, 6)
-  stages = (plan.Poisson(0.5),) * 3
+  stages = (0.5,) * 3
   r = release(h, *stages, clip="group")
   (kind,) = accounting.unit_profiles(r, "example")
   assert isinstance(kind, amplification.Amplification)
-  r = release(h, plan.All(), plan.Poisson(0.5), plan.Poisson(0.5))
+  r = release(h, plan.All(), 0.5, 0.5)
   (kind,) = accounting.unit_profiles(r, "group")  # The path never breaks.
   assert isinstance(kind, random_count.RandomCount)
 

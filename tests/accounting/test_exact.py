@@ -32,7 +32,7 @@ EXAMPLE = [[4, 2, 3], [4, 5]]  # Example 3.1 of the paper.
 @functools.cache
 def example():
   h = plan.Hierarchy.from_sizes(EXAMPLE, levels=LEVELS)
-  p = plan.SamplingPlan((plan.FixedSize(1),) * 3)
+  p = plans.sampling(1, 1, 1)
   return h, p, exact.pair(h, p, 2, 4)  # drawing 4 is the first of two siblings
 
 

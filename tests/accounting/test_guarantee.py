@@ -349,13 +349,13 @@ def test_a_budget_may_end_inside_a_pass():
 def users_of(units, stages, z, clip="user"):
   levels = ("user", "image")[: len(units)]
   return plans.release(
-      plan.Hierarchy.regular(units, levels=levels), plan.SamplingPlan(stages),
+      plans.tree(levels, *units), plans.sampling(*stages),
       clip, z,
   )
 
 
-FAR = users_of((100_000, 1000), (plan.FixedSize(10), plan.All()), 1.0, "image")
-SELDOM = users_of((10**6,), (plan.FixedSize(1),), 0.001)
+FAR = users_of((100_000, 1000), (10, plan.All()), 1.0, "image")
+SELDOM = users_of((10**6,), (1,), 0.001)
 
 
 @pytest.mark.parametrize("accountant", ("pld", "rdp", "moments"))
@@ -397,7 +397,7 @@ def test_noise_that_would_protect_nobody_is_not_calibrated():
 
 @pytest.mark.parametrize("delta, warned", [(0.9e-3, False), (1e-3, True)])
 def test_a_delta_of_one_unit_is_warned_of(delta, warned):
-  release = users_of((1000,), (plan.Poisson(0.1),), 2.0)
+  release = users_of((1000,), (0.1,), 2.0)
   found = accounting.guarantee(release, steps=100, level="user", delta=delta)
   assert warned == ("at least 1 / 1000" in str(found))
   again = accounting.guarantee(
@@ -410,7 +410,7 @@ def test_a_delta_of_one_unit_is_warned_of(delta, warned):
 
 
 def test_noise_steps_and_tasks_are_found_for_replaced_units():
-  release = users_of((1000,), (plan.Poisson(0.05),), 2.0)
+  release = users_of((1000,), (0.05,), 2.0)
   asked = dict(delta=1e-5, level="user", neighbours="replace-one")
 
   def spent(release, steps=100):

@@ -169,19 +169,17 @@ def test_order_is_nothing_and_a_run_more_never_costs_less(level, asked):
       found = found.add(release, steps, continued=False)
     return found.guarantee(level, delta=1e-5, **asked).epsilon
 
-  below = (plan.All(), plan.Poisson(0.4))
+  below = (plan.All(), 0.4)
   trees = (  # The same units, also where they belong to days.
-      ((50, 8, 5), LEVELS, (plan.Poisson(0.1), *below)),
+      ((50, 8, 5), LEVELS, (0.1, *below)),
       ((50, 8, 5), LEVELS, (plan.RandomAllocation(5), *below)),
       ((10, 5, 8, 5), ("day", *LEVELS),
-       (plan.RandomAllocation(2), plan.Poisson(0.01), *below)),
+       (plan.RandomAllocation(2), 0.01, *below)),
   )
   runs = [
       (
           plan.Release(
-              plan.Hierarchy.regular(sizes, levels=levels),
-              plan.SamplingPlan(stages),
-              noisy(6.0),
+              plans.tree(levels, *sizes), plans.sampling(*stages), noisy(6.0)
           ),
           10,
       )
@@ -200,9 +198,8 @@ def test_a_unit_may_be_of_another_kind_in_another_tree():
   found, shown = accounting.Ledger(), []
   for sizes, patients, records in ((wards, 5, 3), (wards[::-1], 25, 7)):
     h = plan.Hierarchy.from_sizes(sizes, levels=("ward", "patient", "record"))
-    stages = (plan.All(), plan.FixedSize(4), plan.All())
-    m = plan.Mechanism(clip_unit="record", noise_multiplier=11.5)
-    release = plan.Release(h, plan.SamplingPlan(stages), m)
+    p = plans.sampling(plan.All(), 4, plan.All())
+    release = plans.release(h, p, "record", 11.5)
     found = found.add(release, 2)
     rate = 4 / patients
     pair = [
@@ -222,7 +219,7 @@ def run_of(sizes=(400, 10), levels=("user", "record"), stage=None, steps=20):
   return accounting.Ledger().add(
       plans.release(
           plan.Hierarchy.regular(sizes, levels=levels),
-          plans.sampling(stage or plan.Poisson(0.02), plan.All()), levels[0],
+          plans.sampling(stage or 0.02, plan.All()), levels[0],
           2.0,
       ),
       steps,

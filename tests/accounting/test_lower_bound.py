@@ -23,20 +23,20 @@ LEVELS = ("hospital", "patient", "record")
 def release_of(sizes, stages, clip, z=1.0):
   levels = LEVELS[: len(sizes)]
   return plans.release(
-      plan.Hierarchy.regular(sizes, levels=levels), plan.SamplingPlan(stages),
+      plans.tree(levels, *sizes), plans.sampling(*stages),
       clip, z,
   )
 
 
 PLANS = {
-    "poisson": ((50,), (plan.Poisson(0.1),), "hospital"),
-    "fixed": ((50,), (plan.FixedSize(5),), "hospital"),
-    "tasks": ((4, 3), (plan.Poisson(0.3), plan.FixedSize(2)), "hospital"),
-    "examples": ((4, 3), (plan.FixedSize(2), plan.FixedSize(1)), "patient"),
-    "users": ((4, 3), (plan.Poisson(0.4), plan.Poisson(0.5)), "patient"),
+    "poisson": ((50,), (0.1,), "hospital"),
+    "fixed": ((50,), (5,), "hospital"),
+    "tasks": ((4, 3), (0.3, 2), "hospital"),
+    "examples": ((4, 3), (2, 1), "patient"),
+    "users": ((4, 3), (0.4, 0.5), "patient"),
     "middle": (
         (3, 2, 2),
-        (plan.FixedSize(1), plan.FixedSize(1), plan.Poisson(0.5)),
+        (1, 1, 0.5),
         "patient",
     ),
 }
@@ -88,7 +88,7 @@ def test_one_step_is_the_loss_of_an_enumerated_data_set(name):
 @pytest.mark.usefixtures("coarse")
 @pytest.mark.parametrize("z", [1e-30, 1e-20, 1e30])
 @pytest.mark.parametrize(
-    "stage", [plan.Poisson(0.1), plan.FixedSize(5), plan.All()]
+    "stage", [0.1, 5, plan.All()]
 )
 @pytest.mark.few(3)
 def test_it_is_finite_for_any_noise(stage, z):

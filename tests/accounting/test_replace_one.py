@@ -31,19 +31,19 @@ def mechanism(unit, z):
   return plan.Mechanism(clip_unit=unit, noise_multiplier=z)
 
 
-MIDDLE = (plan.FixedSize(32), plan.FixedSize(1), plan.FixedSize(1))
+MIDDLE = (32, 1, 1)
 
 
 @pytest.mark.parametrize(
     "sizes,stages,clip,level,z,steps,delta,expected",
     [
-        ((1000,), (plan.Poisson(0.004),), 0, 0, 1.0, 250, 1e-6, 0.6174),
+        ((1000,), (0.004,), 0, 0, 1.0, 250, 1e-6, 0.6174),
         pytest.param(
-            (400_000,), (plan.FixedSize(1600),), 0, 0, 1.0, 250, 1e-6, 6.221,
+            (400_000,), (1600,), 0, 0, 1.0, 250, 1e-6, 6.221,
             marks=pytest.mark.slow,
         ),
-        ((1000,), (plan.FixedSize(50),), 0, 0, 4.0, 500, 1e-5, 2.877),
-        ((100, 50), (plan.Poisson(0.1), plan.FixedSize(5)), 0, 1, 4.0, 250,
+        ((1000,), (50,), 0, 0, 4.0, 500, 1e-5, 2.877),
+        ((100, 50), (0.1, 5), 0, 1, 4.0, 250,
          1e-5, 0.2686),
         ((320, 10, 2), MIDDLE, 1, 1, 1.0, 1, 1e-7, 5.3966),
         ((320, 10, 2), MIDDLE, 1, 1, 1.0, 100, 1e-7, 9.5012),
@@ -60,7 +60,7 @@ def test_one_curve_is_near_what_one_data_set_loses(
   """Expected is the curve that dominates, computed apart from this code."""
   h = plan.Hierarchy.regular(sizes, levels=("a", "b", "c")[: len(sizes)])
   release = plan.Release(
-      h, plan.SamplingPlan(stages), mechanism(h.levels[clip], z)
+      h, plans.sampling(*stages), mechanism(h.levels[clip], z)
   )
   found = epsilon_of(release, h.levels[level], steps, delta)
   assert found == pytest.approx(expected, rel=1e-3)
@@ -77,10 +77,10 @@ def test_without_sampling_it_is_one_gaussian():
   m = mechanism("image", 4.0)
   for stages in (
       (plan.All(), plan.All()),
-      (plan.FixedSize(2), plan.All()),
-      (plan.Poisson(1.0), plan.All()),
+      (2, plan.All()),
+      (1.0, plan.All()),
   ):
-    p = plan.SamplingPlan(stages)
+    p = plans.sampling(*stages)
     # A participant has up to three images, and each moves by twice the norm.
     got = epsilon_of(
       plan.Release(h, p, m), "participant", 9, 1e-5
@@ -97,12 +97,12 @@ def test_without_sampling_it_is_one_gaussian():
 
 
 STAGES = (
-    (plan.Poisson(0.5), plan.All()),
-    (plan.All(), plan.Poisson(0.5)),
-    (plan.FixedSize(1), plan.Poisson(0.3)),
-    (plan.Poisson(0.4), plan.FixedSize(1)),
-    (plan.FixedSize(2), plan.FixedSize(1)),
-    (plan.FixedSize(1), plan.All()),
+    (0.5, plan.All()),
+    (plan.All(), 0.5),
+    (1, 0.3),
+    (0.4, 1),
+    (2, 1),
+    (1, plan.All()),
 )
 
 
@@ -110,7 +110,7 @@ STAGES = (
 def test_a_user_who_is_replaced_counts_the_examples_drawn():
   """Little more than adding one; of all 1000 it would be 108 166."""
   release = release_of(
-      (1000, 1000), (plan.Poisson(0.01), plan.Poisson(0.05)), "image", 20.0
+      (1000, 1000), (0.01, 0.05), "image", 20.0
   )
   found = accounting.guarantee(
       release, steps=5000, level="user", delta=1e-6
@@ -124,7 +124,7 @@ def test_a_user_who_is_replaced_counts_the_examples_drawn():
 @pytest.mark.few(6)
 def test_however_little_noise_it_is_finite(stages, z):
   h = plans.tree("participant image", 4, 3)
-  release = plan.Release(h, plan.SamplingPlan(stages), mechanism("image", z))
+  release = plans.release(h, plans.sampling(*stages), "image", z)
   for level in h.levels:
     assert math.isfinite(epsilon_of(release, level, 10, 1e-6))
 
@@ -135,8 +135,8 @@ def test_however_little_noise_it_is_finite(stages, z):
 def release_of(sizes, stages, clip="user", z=1.0, episode=None, **shared):
   levels = ("user", "image")[: len(sizes)]
   return plans.release(
-      plan.Hierarchy.regular(sizes, levels=levels, **shared),
-      plan.SamplingPlan(stages, episode), clip, z,
+      plans.tree(levels, *sizes, **shared),
+      plans.sampling(*stages, episode=episode), clip, z,
   )
 
 
@@ -197,7 +197,7 @@ def test_poisson_groups_that_pull_one_way_lose_no_more(n, p, neighbours):
 
 @pytest.mark.parametrize("neighbours", ["add-or-remove", "replace-one"])
 def test_a_group_is_seldom_drawn_at_all(neighbours):
-  release = release_of((20_000,), (plan.FixedSize(1),), z=0.01)
+  release = release_of((20_000,), (1,), z=0.01)
   asked = dict(level="user", group=5, neighbours=neighbours)
   found = accounting.guarantee(release, steps=10, epsilon=20.0, **asked)
   assert 5 * 4.99e-4 <= found.delta <= 5 * 5.01e-4
@@ -209,7 +209,7 @@ def test_a_group_is_seldom_drawn_at_all(neighbours):
 
 
 def test_it_grows_with_the_group_and_one_is_the_guarantee_itself():
-  release = release_of((400, 5), (plan.Poisson(0.02), plan.Poisson(0.3)))
+  release = release_of((400, 5), (0.02, 0.3))
   for level in release.levels:
     asked = dict(steps=20, level=level, delta=1e-5)
     found = [
@@ -222,13 +222,13 @@ def test_it_grows_with_the_group_and_one_is_the_guarantee_itself():
     assert replaced.epsilon <= found[1]
 
 
-POISSON = release_of((10,), (plan.Poisson(0.5),))
+POISSON = release_of((10,), (0.5,))
 
 
 @pytest.mark.parametrize(
     "release,options,error,match",
     [
-        (release_of((5, 4), (plan.FixedSize(4), plan.FixedSize(2)),
+        (release_of((5, 4), (4, 2),
                     plan.EPISODE, episode=plan.Episode(2, 1, 1, "disjoint")),
          {}, plan.UnsoundPlanError, "at most 1"),
         *(

@@ -30,11 +30,9 @@ def mechanism(z=2.0, inner=3.0, steps=4, **options):
 
 
 def unit_plan(first=None, last=None, **options):
-  first, last = first or plan.Poisson(0.01), last or plan.FixedSize(4)
-  return plan.SamplingPlan(
-      (first, plan.FixedSize(5), last),
-      episode=plan.Episode(way=5, shot=1, query=3),
-      **options,
+  first, last = first or 0.01, last or 4
+  return plans.sampling(
+      first, 5, last, way=5, shot=1, query=3, **options
   )
 
 
@@ -81,7 +79,7 @@ def grouped(**form):
     [
         (UNIT, unit_plan(), "task", ((), 0.01, (), 15 / 2)),
         (UNIT, unit_plan(), "class", ((0.01,), 0.5, (15 / 2,), 30 / 2)),
-        (UNIT, unit_plan(plan.FixedSize(10)), "task", ((), 0.01, (), 30 / 2)),
+        (UNIT, unit_plan(10), "task", ((), 0.01, (), 30 / 2)),
         (CLASSES, grouped(form="disjoint"), "class", ((), 0.2, (), 30 / 2)),
     ],
 )
@@ -132,7 +130,7 @@ def test_what_has_no_proof_is_refused(h, p, m, match):
     accounting.unit_profiles(plan.Release(h, p, m), "image")
 
 
-@pytest.mark.parametrize("last", [plan.FixedSize(4), plan.All()])
+@pytest.mark.parametrize("last", [4, plan.All()])
 def test_a_full_last_stage_leaves_the_levels_above(last):
   release = plan.Release(FULL, unit_plan(last=last), mechanism())
   assert accounting.unit_profiles(release, "class")

@@ -20,7 +20,7 @@ TREE = amplification.Amplification
 LEVELS = ("class", "image")
 POOL = plans.tree(LEVELS, 10, 20)
 ALPHABETS = ("alphabet", "class", "image")
-FIXED, ALL = plan.FixedSize, plan.All()
+ALL = plan.All()
 
 
 def profiles(h, p, unit, level, z=1.0):
@@ -29,13 +29,9 @@ def profiles(h, p, unit, level, z=1.0):
 
 
 def tasks(*stages, way=5, form="disjoint", **options):
-  return plan.SamplingPlan(
-      stages,
-      episode=plan.Episode(
-          way=way, shot=1, query=1, form=form,
-          tasks=4 if form == "independent" else None,
-      ),
-      **options,
+  return plans.sampling(
+      *stages, way=way, shot=1, query=1, form=form,
+      tasks=4 if form == "independent" else None, **options,
   )
 
 
@@ -50,51 +46,51 @@ def copies(sizes=(1000, 5, 4), **counts):
 @pytest.mark.parametrize(
     "first,level,expected",
     [
-        (FIXED(2), "alphabet", TREE((), 0.2, (), 4.0)),
-        (FIXED(2), "class", TREE((0.2,), 0.5, (4.0,), 2.0)),
+        (2, "alphabet", TREE((), 0.2, (), 4.0)),
+        (2, "class", TREE((0.2,), 0.5, (4.0,), 2.0)),
         (ALL, "alphabet", TREE((), 1.0, (), 2.0)),
     ],
 )
 def test_disjoint_tasks_below_a_primary_unit(first, level, expected):
   h = plans.tree(ALPHABETS, 10, 20, 20)
-  p = tasks(first, FIXED(10), FIXED(2))
+  p = tasks(first, 10, 2)
   assert profiles(h, p, "episode", level) == (expected,)
 
 
 NESTED = plans.tree("task class image", 10, 5, 20)
-UNIT = tasks(plan.Poisson(0.1), FIXED(5), FIXED(2), form="unit")
-COPIES = plans.sampling(0.1, FIXED(5), FIXED(2))
+UNIT = tasks(0.1, 5, 2, form="unit")
+COPIES = plans.sampling(0.1, 5, 2)
 
 
 @pytest.mark.parametrize(
     "h,p,unit,level,match",
     [
-        (POOL, tasks(ALL, FIXED(2)), "episode", "class",
+        (POOL, tasks(ALL, 2), "episode", "class",
          "regroups.*FixedSize"),
-        (POOL, tasks(FIXED(10), FIXED(2)), "episode", "class",
+        (POOL, tasks(10, 2), "episode", "class",
          "regroups.*FixedSize.5. or fewer"),
         (plans.tree(LEVELS, 4, 3),
-         tasks(FIXED(4), FIXED(2), way=4), "episode", "class",
+         tasks(4, 2, way=4), "episode", "class",
          "fewer than 4, in tasks of a smaller way"),
         (NESTED, UNIT, "class", "image", "several examples.*'task'"),
         (NESTED, UNIT, "image", "image",
          "sample-level training.*inner_noise_multiplier.*clip_unit='task'"),
-        (POOL, tasks(FIXED(5), FIXED(2)), "class", "class",
+        (POOL, tasks(5, 2), "class", "class",
          "clip_unit='episode'"),
-        (POOL, tasks(FIXED(5), FIXED(2)), "image", "class", "sample-level"),
-        (POOL, tasks(FIXED(5), FIXED(2), form="independent"), "class", "class",
+        (POOL, tasks(5, 2), "image", "class", "sample-level"),
+        (POOL, tasks(5, 2, form="independent"), "class", "class",
          "clip_unit='episode'"),
-        (POOL, tasks(FIXED(5), FIXED(2), form="independent"), "image", "class",
+        (POOL, tasks(5, 2, form="independent"), "image", "class",
          "sample-level"),
         (copies(), COPIES, "participant", "class",
          "same record.*level 'participant'"),
         (copies(), COPIES, "participant", "image",
          "same record.*level 'participant'"),
         (copies(class_=70), COPIES, "participant", "image", "most_copies"),
-        (copies((10, 5, 4), image=3), tasks(FIXED(2), FIXED(5), FIXED(2)),
+        (copies((10, 5, 4), image=3), tasks(2, 5, 2),
          "episode", "image", "form='unit'"),
         (copies((10, 5, 4), image=3),
-         tasks(FIXED(2), FIXED(5), FIXED(2), way=10, form="independent"),
+         tasks(2, 5, 2, way=10, form="independent"),
          "episode", "image", "form='unit'"),
     ],
 )
@@ -106,11 +102,11 @@ def test_what_no_proof_covers_is_refused(h, p, unit, level, match):
 @pytest.mark.parametrize(
     "h,p,unit,level",
     [
-        (POOL, tasks(FIXED(10), FIXED(2)), "episode", "image"),
+        (POOL, tasks(10, 2), "episode", "image"),
         *((NESTED, COPIES, unit, "image") for unit in NESTED.levels),
         (copies(), COPIES, "participant", "participant"),
         (copies(class_=70), COPIES, "participant", "class"),
-        (copies((10, 5, 4), image=3), tasks(FIXED(2), FIXED(5), FIXED(2)),
+        (copies((10, 5, 4), image=3), tasks(2, 5, 2),
          "episode", "participant"),
     ],
 )
@@ -137,10 +133,10 @@ def test_tasks_across_families_are_not_cut_anew_without_the_largest():
   h = plan.Hierarchy.from_sizes([[2] * 4, *rest], levels=ALPHABETS)
   without = plan.Hierarchy.from_sizes(rest, levels=ALPHABETS)
   # More than any alphabet has.
-  p = tasks(FIXED(2), FIXED(5), FIXED(2), allow_short_units=True)
+  p = tasks(2, 5, 2, allow_short_units=True)
   assert sampler_error.capacities(h, p) == sampler_error.capacities(without, p)
   assert profiles(h, p, "episode", "alphabet") == (TREE((), 1 / 3, (), 2.0),)
-  p = tasks(FIXED(2), ALL, FIXED(2), way=2, allow_short_units=True)
+  p = tasks(2, ALL, 2, way=2, allow_short_units=True)
   assert sampler_error.capacities(h, p) != sampler_error.capacities(without, p)
   said = "largest unit.*regroups.*FixedSize.4"
   with pytest.raises(plan.UnsoundPlanError, match=said):
@@ -160,7 +156,7 @@ def recurring(places, place_rate, rate, distance, drawn_of=None, outer=None):
 
 
 def test_independent_tasks_draw_a_record_several_times():
-  p = tasks(FIXED(5), FIXED(2), form="independent")
+  p = tasks(5, 2, form="independent")
   for level, expected in (
       ("class", recurring(4, 1.0, 0.5, 1.0)),
       ("image", recurring(4, 0.5, 0.1, 1.0)),
@@ -171,24 +167,24 @@ def test_independent_tasks_draw_a_record_several_times():
 @pytest.mark.parametrize(
     "stage,image,klass",
     [
-        (plan.Poisson(0.1), (30, 0.06, 0.5, 0.5), (70, 0.1, 0.6, 0.5)),
+        (0.1, (30, 0.06, 0.5, 0.5), (70, 0.1, 0.6, 0.5)),
         (ALL, (30, 0.6, 0.5, 0.5), (70, 1.0, 0.6, 0.5)),
         (
-            FIXED(40),
+            40,
             (30, 0.6, 0.5, 0.5, (40, 1000)),
             (70, 1.0, 0.6, 0.5, (40, 1000)),
         ),
-        (FIXED(1000), (30, 0.6, 0.5, 0.5), (70, 1.0, 0.6, 0.5)),
+        (1000, (30, 0.6, 0.5, 0.5), (70, 1.0, 0.6, 0.5)),
     ],
 )
 def test_copies_with_counts(stage, image, klass):
   h = copies(class_=70, image=30)
-  p = tasks(stage, FIXED(3), FIXED(2), way=3, form="unit")
+  p = tasks(stage, 3, 2, way=3, form="unit")
   (kind,) = profiles(h, p, "participant", "image", 4.0)
   expected = recurring(*image)
   assert sum(share for share, _ in kind.outer) == pytest.approx(1)
   # A participant that is not drawn, and one that draws other classes.
-  away = 0.5 if stage == FIXED(40) else 0.25
+  away = 0.5 if stage == 40 else 0.25
   assert [d for _, d in kind.outer] == [away, 0.5]
   assert dataclasses.replace(
       kind, place_rate=round(kind.place_rate, 12), outer=expected.outer
@@ -204,12 +200,11 @@ def test_copies_with_counts(stage, image, klass):
 
 
 WARDS = ("hospital", "patient", "record")
-ONE = plan.FixedSize(1)
 
 
 def release(hierarchy, stages, clip, z=1.0):
   return plans.release(
-      hierarchy, plan.SamplingPlan(stages, allow_short_units=True), clip, z
+      hierarchy, plans.sampling(*stages, allow_short_units=True), clip, z
   )
 
 
@@ -240,12 +235,12 @@ def test_tasks_touched_by_a_block_of_classes(classes, way, touched):
 
 def test_a_unit_is_exchanged_for_the_largest_of_the_others():
   h = plan.Hierarchy.from_sizes([[1], [1, 1, 1, 1, 1]], levels=WARDS)
-  fixed = release(h, (ONE, ALL, ALL), "patient")
+  fixed = release(h, (1, ALL, ALL), "patient")
   (kind,) = accounting.unit_profiles(fixed, "hospital")
   assert kind.unit_sensitivity == 1 + 5
   for kind in accounting.unit_profiles(fixed, "record"):
     assert kind.outer_distances[0] == 1 + 5
-  poisson = release(h, (plan.Poisson(0.5), ALL, ALL), "patient")
+  poisson = release(h, (0.5, ALL, ALL), "patient")
   (kind,) = accounting.unit_profiles(poisson, "hospital")
   assert kind.unit_sensitivity == 5
   found = distances.paths(poisson, 2)
@@ -258,23 +253,23 @@ def test_a_unit_is_exchanged_for_the_largest_of_the_others():
 
 LOOSE = {
     "poisson siblings": (
-        [[2], [3, 3]], (plan.Poisson(0.3), ALL, ONE), "patient", "record"
+        [[2], [3, 3]], (0.3, ALL, 1), "patient", "record"
     ),
     "siblings of other sizes": (
-        [[1, 1, 1], [1], [1]], (ONE, ALL, ALL), "patient", "hospital"
+        [[1, 1, 1], [1], [1]], (1, ALL, ALL), "patient", "hospital"
     ),
-    "one of one": ([[3], [2]], (ALL, ONE, ALL), "patient", "patient"),
+    "one of one": ([[3], [2]], (ALL, 1, ALL), "patient", "patient"),
     "short units": (
-        [[1, 1], [1, 1]], (plan.FixedSize(3), ALL, ALL), "patient", "hospital"
+        [[1, 1], [1, 1]], (3, ALL, ALL), "patient", "hospital"
     ),
     "empty classes": (
         [[2, 2], [2]],
-        (plan.Poisson(0.3), plan.Poisson(0.5), plan.Poisson(0.1)),
+        (0.3, 0.5, 0.1),
         "hospital",
         "patient",
     ),
     "all classes, some empty": (
-        [[2, 2], [2]], (ONE, ALL, plan.Poisson(0.1)), "hospital", "patient"
+        [[2, 2], [2]], (1, ALL, 0.1), "hospital", "patient"
     ),
 }
 
@@ -303,7 +298,7 @@ def test_the_bound_is_the_truth(name, epsilon):
 def test_an_exchanged_unit_shows_also_where_it_is_empty():
   # One of two classes, each empty as a rule: the other one's images are missed.
   h = plan.Hierarchy.from_sizes([[2, 2]], levels=WARDS)
-  r = release(h, (ALL, ONE, plan.Poisson(0.3)), "hospital")
+  r = release(h, (ALL, 1, 0.3), "hospital")
   drawn = exact.pair(h, r.plan, 1, 0, clip=0)
 
   def gradient(node):

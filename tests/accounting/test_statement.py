@@ -226,7 +226,7 @@ HIERARCHY = plans.tree("participant class image", 400, 5, 10)
 TASK = plan.Episode(way=5, shot=1, query=1)
 BY_RATE, BY_NUMBER = (
     plans.sampling(first, 5, 2, episode=TASK)
-    for first in (plan.Poisson(0.05), plan.FixedSize(20))
+    for first in (0.05, 20)
 )
 PLAIN = plan.Mechanism(
     clip_unit="participant", noise_multiplier=2.0, clip_norm=0.5

@@ -104,8 +104,8 @@ def test_sampled_steps_agree_with_dp_accounting(p, z, steps):
         (dict(neighbours="replace-one"), plan.All(), 1.0),
         (dict(group=2), plan.All(), 1.0),
         (dict(accountant="rdp"), plan.All(), 0.5),
-        (dict(accountant="moments"), plan.Poisson(0.1), 0),
-        (dict(), plan.FixedSize(100), 0),
+        (dict(accountant="moments"), 0.1, 0),
+        (dict(), 100, 0),
     ],
 )
 def test_other_relations_and_accountants_are_covered_too(options, stage, mu):
@@ -122,14 +122,14 @@ def test_other_relations_and_accountants_are_covered_too(options, stage, mu):
 
 
 def test_what_has_no_guarantee_has_no_bound():
-  attack = guarantee(plan.Poisson(0.5), 0.0).attack()
+  attack = guarantee(0.5, 0.0).attack()
   assert (attack.true_positive_rate, attack.gaussian_mu) == (1.0, math.inf)
   assert attack.as_dict()["gaussian_mu"] == "inf"
 
 
 def test_the_uncovered_delta_is_said():
   """A unit that is seldom sampled may be revealed whole, at this delta."""
-  found = guarantee(plan.Poisson(1e-4), 0.01, delta=1e-3)
+  found = guarantee(1e-4, 0.01, delta=1e-3)
   attack = found.attack()
   assert found.epsilon == attack.gaussian_mu == 0
   assert attack.gaussian_delta == 1e-3
@@ -137,7 +137,7 @@ def test_the_uncovered_delta_is_said():
 
 
 def test_the_curve_goes_with_the_guarantee_and_not_into_its_data():
-  found = guarantee(plan.Poisson(0.1), 1.0)
+  found = guarantee(0.1, 1.0)
   assert "costs" not in found.as_dict()
   again = pickle.loads(pickle.dumps(found.of_run(seeded=True)))
   attack = again.attack()

@@ -274,7 +274,5 @@ def test_names_that_may_be_one_unit_are_refused_until_it_is_said(patients):
     parse(patients, CLASSES)
   for option in ("crossing=patient", "by=patient", "depth=8"):
     assert f"--config.data.options.{option}" in str(e.value)
-  with pytest.raises(ValueError, match="--config.data.options.by=patient"):
-    parse(patients, CLASSES, crossing="patient")
   with pytest.raises(ValueError, match="must be one of the levels"):
     parse(patients, CLASSES, crossing="ward")

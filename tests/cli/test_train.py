@@ -1,18 +1,10 @@
 """Training and evaluation through their command lines, at the smallest size."""
 
 import json
-import os
-import random
-import subprocess
-import sys
 
-import jax
-import numpy as np
 import pytest
 
-from episodic_dp import training
 from tests import processes
-from tests.launch import tiny
 
 # A perceptron, which compiles in seconds.
 CONFIG = (
@@ -87,35 +79,3 @@ def test_another_sampler_under_the_same_key_is_refused_by_name(trained, call):
   assert done.returncode == 1
   assert "config.plan.stages" in done.stderr
   assert (folder / "config.json").read_bytes() == before
-
-
-@pytest.mark.slow
-def test_killed_convolutions_end_with_the_same_bits(tmp_path):
-  options = (
-      "--config=glyphs:participants=64,rate=0.03,size=16,width=2,steps=300",
-      *SMALL,
-      "--config.private_seed=3",
-      "--config.checkpoint_every=20",
-  )
-  whole, killed = tmp_path / "whole", tmp_path / "killed"
-  assert _run("train", *options, f"--workdir={whole}").returncode == 0
-  process = subprocess.Popen(
-      [sys.executable, "-m", "episodic_dp", "train", *options,
-       f"--workdir={killed}"],
-      cwd=processes.ROOT,
-      # Other optimizations would give other bits.
-      env=os.environ | processes.QUICK,
-      stderr=subprocess.DEVNULL,
-  )
-  tiny.wait_for_steps(killed, random.randrange(30, 250))
-  process.kill()
-  process.wait()
-  resumed = _run("train", *options, f"--workdir={killed}")
-  assert resumed.returncode == 0, resumed.stderr
-  assert "resumed from step" in resumed.stderr
-  expected, found = (
-      training.checkpoint.Checkpoints(folder).arrays(300)
-      for folder in (whole, killed)
-  )
-  assert len(expected) > 4
-  jax.tree.map(np.testing.assert_array_equal, found, expected)

@@ -104,6 +104,14 @@ def written(path, model):
   return session, session.get_modelmeta().custom_metadata_map
 
 
+def same(session, model, images):
+  """Return the probabilities of a session, which are those of a model."""
+  found, _ = session.run(None, {"examples": images})
+  wanted = model.predict(images).probabilities
+  np.testing.assert_allclose(found, wanted, atol=1e-5)
+  return found
+
+
 def adapted(predictor):
   shown = examples(predictor, 4 * WAY)[: 2 * WAY]
   return predictor.adapt(shown, ["a", "ß", "c"] * 2)
@@ -127,10 +135,8 @@ def test_every_network_is_that_of_the_predictor(name, run, tmp_path):
   # The classes of an adapted model, too; one example at a time or several.
   model = adapted(predictor)
   session, metadata = written(tmp_path / "adapted.onnx", model)
-  found, classes = session.run(None, {"examples": images})
-  wanted = model.predict(images).probabilities
-  np.testing.assert_allclose(found, wanted, atol=1e-5)
-  alone, _ = session.run(None, {"examples": images[3:4]})
+  found = same(session, model, images)
+  alone, classes = session.run(None, {"examples": images[3:4]})
   np.testing.assert_allclose(alone, found[3:4], atol=1e-6)
   assert json.loads(metadata["classes"]) == ["a", "c", "ß"] == [*classes]
   stated = json.loads(metadata["privacy_statement"])
@@ -148,10 +154,7 @@ def test_an_adapted_ensemble_without_public_moments_is_joined(
       members=tuple((params, None) for params, _ in predictor.members),
   ))
   session, _ = written(tmp_path / "adapted.onnx", model)
-  images = examples(predictor, 5)
-  found, _ = session.run(None, {"examples": images})
-  wanted = model.predict(images).probabilities
-  np.testing.assert_allclose(found, wanted, atol=1e-5)
+  same(session, model, examples(predictor, 5))
 
 
 @pytest.mark.parametrize("members", [1, 2])
@@ -162,9 +165,7 @@ def test_prototypes_under_noise_have_both_statements(members, run, tmp_path):
       images, ["a", "b", "c"] * 20, epsilon=5.0, delta=1e-3, private_seed=1
   )
   session, metadata = written(tmp_path / "model.onnx", model)
-  found, _ = session.run(None, {"examples": images})
-  wanted = model.predict(images).probabilities
-  np.testing.assert_allclose(found, wanted, atol=1e-5)
+  same(session, model, images)
   stated = accounting.verify(json.loads(metadata["adaptation_statement"]))
   assert not stated.differences and "privacy_statement" in metadata
 

@@ -31,9 +31,8 @@ def mechanism(**options):
 def grouped(form, stages):
   """A plan whose tasks are cut out of drawn classes."""
   tasks = 2 if form == "independent" else None
-  return plan.SamplingPlan(
-      stages,
-      episode=plan.Episode(way=5, shot=1, query=1, form=form, tasks=tasks),
+  return plans.sampling(
+      *stages, way=5, shot=1, query=1, form=form, tasks=tasks
   )
 
 
@@ -49,7 +48,7 @@ def test_equal_parts_make_equal_releases():
 
 def test_the_clip_level_is_that_of_one_task():
   assert make().clip_level == 0 and not make().sample_level
-  drawn = grouped("disjoint", (plan.FixedSize(10), plan.FixedSize(2)))
+  drawn = grouped("disjoint", (10, 2))
   assert make(CLASSES, drawn, EPISODES).clip_level == 0
   examples = make(mechanism=plan.Mechanism(noise_multiplier=1.0, **INNER))
   assert examples.clip_level == 2 and examples.sample_level
@@ -63,10 +62,10 @@ WINDOW = dict(
     clipping="percentile_window", clip_percentile=90, clip_window=3200
 )
 RANDOM, ALLOCATED = (
-    (first, plan.FixedSize(2))
-    for first in (plan.Poisson(0.5), plan.RandomAllocation(4))
+    (first, 2)
+    for first in (0.5, plan.RandomAllocation(4))
 )
-CUT = (plan.FixedSize(10), plan.FixedSize(2))
+CUT = (10, 2)
 
 
 @pytest.mark.parametrize(
@@ -96,18 +95,18 @@ def test_what_no_proof_covers_is_refused(make_release, match):
 @pytest.mark.parametrize(
     "form, patients",
     [
-        ("unit", plan.Poisson(0.1)), ("disjoint", plan.Poisson(0.1)),
-        ("unit", plan.FixedSize(1)),
+        ("unit", 0.1), ("disjoint", 0.1),
+        ("unit", 1),
     ],
 )
 def test_patients_below_whole_hospitals_are_proposed_as_first(form, patients):
   hierarchy = plans.tree("hospital patient class image", 3, 40, 6, 4)
-  stages = (plan.All(), patients, plan.FixedSize(5), plan.FixedSize(2))
+  stages = (plan.All(), patients, 5, 2)
   unit = plan.Mechanism(clip_unit="patient", noise_multiplier=1.0)
   with pytest.raises(plan.UnsoundPlanError, match="begin .* with 'patient'"):
     make(hierarchy, grouped(form, stages), unit)
   hierarchy = plans.tree("patient class image", 120, 6, 4)
-  stages = (plan.Poisson(0.1), *stages[2:])
+  stages = (0.1, *stages[2:])
   assert make(hierarchy, grouped("unit", stages), unit).levels[0] == "patient"
 
 

@@ -100,7 +100,7 @@ def test_what_is_read_is_what_was_written(release):
 def example():
   return plans.release(
       plan.Hierarchy.from_sizes([[4, 2, 3], [5] * 20], levels=LEVELS),
-      plans.sampling(plan.Poisson(1 / 3), 2, plan.All()), "unit", 1.1,
+      plans.sampling(1 / 3, 2, plan.All()), "unit", 1.1,
   )
 
 

@@ -97,10 +97,10 @@ def test_passes_go_over_the_primary_units():
   few = plans.tree(LEVELS, 3, 5, 2)
   assert plan.tasks_per_step(few, p) == pytest.approx(3 / 250)
   for stages in (
-      (plan.FixedSize(1), allocation), (allocation, plan.All(), allocation)
+      (1, allocation), (allocation, plan.All(), allocation)
   ):
     with pytest.raises(plan.PlanError, match=r"steps=250\) is not the first"):
-      plan.SamplingPlan(stages)
+      plans.sampling(*stages)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_passes_go_over_the_primary_units():
     [
         ((9, 5, 4), (2, 5, 2), dict(way=4), "way 4 differs from the 5"),
         ((9, 5, 4), (2, 5, 3), dict(way=5), "shot 1 \\+ query 1 = 2"),
-        ((9, 5, 4), (2, 5, None), dict(way=5), "'character' sample 4"),
+        ((9, 5, 4), (2, 5, plan.All()), dict(way=5), "'character' sample 4"),
         ((9, 5, 4), (2, 5, 0.5), dict(way=5), "random number"),
         ((9, 5, 4), (2, 0.5, 2), dict(way=5), "random number"),
         ((9, 4), (5, 2), dict(way=5), "level between"),
@@ -125,18 +125,7 @@ def test_passes_go_over_the_primary_units():
 )
 def test_episodes_that_do_not_fit(sizes, stages, episode, match):
   h = plan.Hierarchy.regular(sizes, levels=LEVELS[: len(sizes)])
-
-  def stage(value):
-    if value is None:
-      return plan.All()
-    return (
-        plan.FixedSize(value) if isinstance(value, int) else plan.Poisson(value)
-    )
-
-  p = plan.SamplingPlan(
-      tuple(map(stage, stages)),
-      episode=plan.Episode(**(dict(shot=1, query=1) | episode)),
-  )
+  p = plans.sampling(*stages, **(dict(shot=1, query=1) | episode))
   with pytest.raises(plan.PlanError, match=match):
     plan.validate(h, p)
 
@@ -144,18 +133,17 @@ def test_episodes_that_do_not_fit(sizes, stages, episode, match):
 @pytest.mark.parametrize(
     "first,inner,episode,tasks",
     [
-        (plan.Poisson(0.004), 5, dict(way=5), 4.0),
-        (plan.FixedSize(7), 5, dict(way=5), 7.0),
+        (0.004, 5, dict(way=5), 4.0),
+        (7, 5, dict(way=5), 7.0),
         (plan.All(), 5, dict(way=5), 1000.0),
-        (plan.FixedSize(6), 4, dict(way=2, form="disjoint"), 12.0),
-        (plan.FixedSize(4), 5, dict(way=20, form="independent", tasks=3), 3.0),
+        (6, 4, dict(way=2, form="disjoint"), 12.0),
+        (4, 5, dict(way=20, form="independent", tasks=3), 3.0),
     ],
 )
 def test_tasks_per_step_is_a_public_constant(first, inner, episode, tasks):
   h = plans.tree(LEVELS, 1000, 5, 4)
   p = plans.sampling(
-      first, plan.FixedSize(inner), 2,
-      episode=plan.Episode(**(dict(shot=1, query=1) | episode)),
+      first, inner, 2, **(dict(shot=1, query=1) | episode)
   )
   plan.validate(h, p)
   assert plan.tasks_per_step(h, p) == tasks
@@ -168,20 +156,20 @@ def test_tasks_per_step_is_a_public_constant(first, inner, episode, tasks):
     [
         (
             [[4, 2, 3], [4, 5]],
-            (plan.FixedSize(1), plan.Poisson(0.5), plan.FixedSize(2)),
+            (1, 0.5, 2),
         ),
-        ([3, 7, 4], (plan.All(), plan.Poisson(0.25))),
-        ([3, 7, 4], (plan.FixedSize(2), plan.FixedSize(3))),
+        ([3, 7, 4], (plan.All(), 0.25)),
+        ([3, 7, 4], (2, 3)),
     ],
 )
 def test_examples_per_step_is_the_sum_of_their_rates(sizes, stages):
   levels = ("a", "b", "c")[: len(stages)]
   hierarchy = plan.Hierarchy.from_sizes(sizes, levels=levels)
-  described = plan.SamplingPlan(stages)
+  described = plans.sampling(*stages)
 
   def total(node, depth, rate):
     children = node if isinstance(node, int) else len(node)
-    rate *= float(stages[depth].rate(np.asarray(children)))
+    rate *= float(described.stages[depth].rate(np.asarray(children)))
     if isinstance(node, int):
       return node * rate
     return sum(total(child, depth + 1, rate) for child in node)
@@ -192,16 +180,16 @@ def test_examples_per_step_is_the_sum_of_their_rates(sizes, stages):
 
 
 TASKS = {
-    "unit": ((4, 3, 2), (plan.Poisson(0.5), plan.FixedSize(3))),
-    "unit, all": ((4, 3, 2), (plan.Poisson(0.5), plan.All())),
-    "disjoint": ((4, 3, 2), (plan.FixedSize(2), plan.FixedSize(3))),
+    "unit": ((4, 3, 2), (0.5, 3)),
+    "unit, all": ((4, 3, 2), (0.5, plan.All())),
+    "disjoint": ((4, 3, 2), (2, 3)),
     "disjoint, all": ((4, 3, 2), (plan.All(), plan.All())),
-    "independent": ((1, 3, 2), (plan.All(), plan.FixedSize(3))),
+    "independent": ((1, 3, 2), (plan.All(), 3)),
     "independent, all": ((1, 3, 2), (plan.All(), plan.All())),
 }
 
 
-@pytest.mark.parametrize("last", [plan.All(), plan.FixedSize(2)])
+@pytest.mark.parametrize("last", [plan.All(), 2])
 @pytest.mark.parametrize("name", TASKS)
 def test_tasks_that_just_fill_are_defined_without_one_unit(name, last):
   sizes, stages = TASKS[name]

@@ -47,7 +47,7 @@ class Run(NamedTuple):
 
 @pytest.fixture
 def make_run():
-  """make_run(participants, stage, **mechanism) -> Run."""
+  """make_run(participants, stage, **mechanism) -> Run; see `plans.sampling`."""
 
   def make(participants=8, stage=None, *, rotate=False, **mechanism):
     hierarchy = plans.tree(LEVELS, participants, WAY, 3, copies=True)
@@ -59,7 +59,7 @@ def make_run():
         rotate=rotate,
     )
     sampling_plan = plans.sampling(
-        stage or plan.FixedSize(5), WAY, 2, way=WAY, shot=1, query=1)
+        stage or 5, WAY, 2, way=WAY, shot=1, query=1)
     settings = {"clip_unit": "participant", "noise_multiplier": 1.0}
     return Run(
         learners.MAML(

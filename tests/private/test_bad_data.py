@@ -398,7 +398,7 @@ def released(dataset, stages, episode, unit, **mechanism):
       dataset,
       plan.Release(
           dataset.hierarchy,
-          plan.SamplingPlan(stages, episode=episode),
+          plans.sampling(*stages, episode=episode),
           mechanism,
       ),
       compute=private.Compute(microbatch_size=CHUNK),
@@ -420,7 +420,7 @@ def test_a_whole_step_with_records_of_nan_and_infinity(unit):
     stages, episode = (plan.All(),), None
   else:
     hierarchy = plans.tree("participant class image", 8, 1, 2)
-    stages = (plan.All(), plan.FixedSize(1), plan.FixedSize(2))
+    stages = (plan.All(), 1, 2)
     episode = EPISODE
 
   def release(records):
@@ -605,6 +605,6 @@ def test_empty_classes_are_refused_or_empty_draws():
   hierarchy = plan.Hierarchy.from_sizes([4, 0, 4], levels=("class", "image"))
   dataset = _dataset(np.full((8, SIDE, SIDE, 1), 2, np.uint8), hierarchy)
   with pytest.raises(plan.PlanError):
-    released(dataset, (plan.All(), plan.FixedSize(2)), None, "image")
-  found = released(dataset, (plan.All(), plan.Poisson(0.999)), None, "image")
+    released(dataset, (plan.All(), 2), None, "image")
+  found = released(dataset, (plan.All(), 0.999), None, "image")
   assert np.isfinite(found).all() and exact_norm(found) > 0

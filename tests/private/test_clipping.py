@@ -312,7 +312,7 @@ def test_the_quantile_is_found_and_followed(gamma):
 @pytest.mark.usefixtures("quickly_compiled")
 def test_the_noise_of_a_step_is_that_of_the_pair(make_run):
   """Measured: on the gradients z' C, on the count sigma_b, independent."""
-  run = make_run(8, plan.FixedSize(5), **OPTIONS)._replace(
+  run = make_run(8, 5, **OPTIONS)._replace(
       learner=fake_learner.Still()
   )
   step, state = run.step(SGD, microbatch_size=5), run.init(SGD)
@@ -376,7 +376,7 @@ def test_the_window_is_a_plain_replay_and_never_rises():
 def test_a_window_in_a_step_holds_the_norms_of_its_tasks(make_run):
   """Data on the host, in blocks; neither a norm nor C is a public metric."""
   run = make_run(
-      8, plan.FixedSize(4), clip_window=8, clip_norm=3.0, noise_multiplier=0.1,
+      8, 4, clip_window=8, clip_norm=3.0, noise_multiplier=0.1,
       **WINDOW,
   )
   run.dataset.resident = False

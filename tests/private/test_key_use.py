@@ -160,7 +160,7 @@ def by_example(run):
 
 
 def test_no_key_is_used_twice_in_a_step_or_in_two(make_run):
-  run = make_run(8, plan.Poisson(0.7), rotate=True, **_LAYERS)
+  run = make_run(8, 0.7, rotate=True, **_LAYERS)
   found, _ = noted(run, steps=2)
   assert repeated(found) == []
   # What a step must draw: three stages, the noise of all arrays and that of the
@@ -172,7 +172,7 @@ def test_no_key_is_used_twice_in_a_step_or_in_two(make_run):
 
 @pytest.mark.slow
 def test_nor_with_noisy_inner_steps(make_run):
-  run = by_example(make_run(6, plan.FixedSize(3), **_SAMPLE_LEVEL))
+  run = by_example(make_run(6, 3, **_SAMPLE_LEVEL))
   found, _ = noted(run, steps=2)
   assert repeated(found) == []
   # Three stages; labels of 3 tasks, and the noise of each of 2 inner steps; and
@@ -186,7 +186,7 @@ def test_nor_with_noisy_inner_steps(make_run):
     ["chunks", "streamed", "mesh", "supervised", "layers", "passes", "terms"],
 )
 def test_nor_in_other_kinds_of_steps(kind, make_run):
-  stage = plan.RandomAllocation(3) if kind == "passes" else plan.Poisson(0.7)
+  stage = plan.RandomAllocation(3) if kind == "passes" else 0.7
   extra = _LAYERS if kind in ("layers", "terms") else {}
   run = make_run(8, stage, rotate=kind != "supervised", **extra)
   run.dataset.resident = kind != "streamed"
@@ -290,9 +290,9 @@ def _inner_steps_share_their_noise(monkeypatch):
 )
 def test_a_planted_reuse_is_found(plant, make_run, monkeypatch):
   run = (
-      by_example(make_run(6, plan.FixedSize(2), **_SAMPLE_LEVEL))
+      by_example(make_run(6, 2, **_SAMPLE_LEVEL))
       if "inner" in plant.__name__
-      else make_run(4, plan.FixedSize(2), **_LAYERS)
+      else make_run(4, 2, **_LAYERS)
   )
   plant(monkeypatch)
   found, _ = noted(run, steps=2)

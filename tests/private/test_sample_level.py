@@ -371,7 +371,7 @@ def _dataset(hierarchy=None, **changes):
 
 def _plain_step(state, dataset, stages, clip_norm):
   """One step of Algorithm 1 of Abadi et al. without noise, by a loop."""
-  described = plan.SamplingPlan(stages)
+  described = plans.sampling(*stages)
   key = jax.random.fold_in(state.key, keys.SAMPLING)
   indices, mask = sampling.sample(key, dataset.hierarchy, described, 0)
   rows = np.asarray(indices)[np.asarray(mask)]
@@ -388,7 +388,7 @@ def _plain_step(state, dataset, stages, clip_norm):
 def _step(dataset, stages, **mechanism):
   m = plan.Mechanism(clip_unit="image", **mechanism)
   state = private.init(jax.random.key(3), LEARNER, SGD, m)
-  return state, make_step(m, LEARNER, dataset, plan.SamplingPlan(stages))
+  return state, make_step(m, LEARNER, dataset, plans.sampling(*stages))
 
 
 def _noise(state, number, spread):
@@ -407,7 +407,7 @@ def test_a_unit_without_an_example_gives_nothing_but_noise():
       {"class": np.arange(ROWS) // 7}, leaf="image", units=[0, 1, 2]
   )
   dataset = _dataset(hierarchy)
-  stages = (plan.FixedSize(1), plan.All())
+  stages = (1, plan.All())
   state, step = _step(dataset, stages, clip_norm=0.3, noise_multiplier=1.5)
   empty = 0
   for number in range(9):
@@ -426,10 +426,10 @@ def test_a_unit_without_an_example_gives_nothing_but_noise():
 @pytest.mark.parametrize(
     "hierarchy,stages,clip_norm,z",
     [
-        (None, (plan.Poisson(0.5),), 0.3, 1.5),
-        (None, (plan.Poisson(0.5),), math.inf, 0.0),
+        (None, (0.5,), 0.3, 1.5),
+        (None, (0.5,), math.inf, 0.0),
         # Gaps between the examples that are drawn.
-        (RAGGED, (plan.All(), plan.Poisson(0.5)), 0.3, 0.0),
+        (RAGGED, (plan.All(), 0.5), 0.3, 0.0),
     ],
     ids=["private", "plain", "classes"],
 )
@@ -461,7 +461,7 @@ def test_data_that_cannot_be_learned_so_are_refused(changes, text):
   if changes["labels"] is None:
     kind = errors.DataError
   with pytest.raises(kind, match=text):
-    _step(_dataset(**changes), (plan.Poisson(0.5),), noise_multiplier=1.0)
+    _step(_dataset(**changes), (0.5,), noise_multiplier=1.0)
 
 
 def test_who_adapts_or_clips_otherwise_is_refused():

@@ -10,7 +10,6 @@ import numpy as np
 import optax
 import pytest
 
-from episodic_dp import plan
 from episodic_dp import training
 from episodic_dp.private import meta_step
 from tests import processes
@@ -85,7 +84,7 @@ def same_bits(left, right):
 @pytest.mark.slow
 def test_steps_of_one_chunk_give_the_same_bits(quick_run, tmp_path):
   """A fixed number of tasks, from a mapped file."""
-  run = quick_run(stage=plan.FixedSize(5))
+  run = quick_run(stage=5)
   np.save(tmp_path / "images.npy", run.dataset.images)
   mapped = np.load(tmp_path / "images.npy", mmap_mode="r")
   _, expected = go(run.step(ADAM, microbatch_size=8), run.init(ADAM), 4)
@@ -98,7 +97,7 @@ def test_a_mesh_of_one_device_gives_the_bits_of_resident_data(
     quick_run, monkeypatch
 ):
   """Give every task a separate block; where one step follows another."""
-  run = quick_run(stage=plan.Poisson(0.6))
+  run = quick_run(stage=0.6)
   compute = {"microbatch_size": 1, "mesh": training.make_mesh(1)}
   _, expected = go(run.step(ADAM, **compute), run.init(ADAM), 3)
   monkeypatch.setattr(meta_step, "BLOCK_BYTES", 1)
@@ -125,7 +124,7 @@ class Watched(np.ndarray):
 
 @pytest.fixture
 def watched(quick_run):
-  run = quick_run(stage=plan.Poisson(0.4))
+  run = quick_run(stage=0.4)
   images = run.dataset.images.view(Watched)
   images.taken = []
   return on_host(run, images), images
@@ -160,7 +159,7 @@ def test_a_step_whose_images_cannot_be_read_can_be_taken_again(watched):
 
 @pytest.mark.slow
 def test_compiling_takes_no_step(quick_run):
-  run = on_host(quick_run(stage=plan.FixedSize(5)))
+  run = on_host(quick_run(stage=5))
   step, state = run.step(ADAM), run.init(ADAM)
   _, expected = go(step, run.init(ADAM), 2)
   step = run.step(ADAM)

@@ -44,7 +44,7 @@ def plain_training(run, optimizer, state, steps):
 
 @pytest.mark.parametrize(
     "stage",
-    [pytest.param(plan.FixedSize(3), marks=_SLOW), plan.Poisson(0.5)],
+    [pytest.param(3, marks=_SLOW), 0.5],
 )
 def test_without_clipping_and_noise_it_is_plain_training(make_run, stage):
   run = make_run(6, stage, clip_norm=math.inf, noise_multiplier=0.0)
@@ -62,7 +62,7 @@ def test_noise_has_the_announced_spread(make_run):
   participants, rate, z, clip_norm, steps = 8, 0.3, 1.7, 0.5, 3
   run = make_run(
       participants,
-      plan.Poisson(rate),
+      rate,
       noise_multiplier=z,
       clip_norm=clip_norm,
   )._replace(learner=fake_learner.Still(1500))
@@ -78,7 +78,7 @@ def test_noise_has_the_announced_spread(make_run):
 
 
 def test_same_key_and_step_give_the_same_bits(quick_run):
-  run = quick_run(8, plan.Poisson(0.5), rotate=True)
+  run = quick_run(8, 0.5, rotate=True)
   step = run.step(SGD)
   first, _ = step(run.init(SGD))
   first = jax.tree.map(np.asarray, first._replace(key=None))
@@ -96,7 +96,7 @@ def test_same_key_and_step_give_the_same_bits(quick_run):
 
 
 def test_an_empty_draw_releases_noise(quick_run):
-  run = quick_run(3, plan.Poisson(1e-9))
+  run = quick_run(3, 1e-9)
   start = flat(run.init(SGD).params)
   for z, moves in ((1.0, True), (0.0, False)):
     noisy = run._replace(
@@ -110,7 +110,7 @@ def test_an_empty_draw_releases_noise(quick_run):
 
 
 def test_poisson_counts_do_not_recompile(quick_run):
-  run = quick_run(8, plan.Poisson(0.4))
+  run = quick_run(8, 0.4)
   step = run.step(SGD, diagnostics=True, microbatch_size=2)
   state = run.init(SGD)
   state, _ = step(state)
@@ -128,7 +128,7 @@ def test_clip_norm_and_noise_are_arguments_of_one_program(make_run):
   for norm, multiplier in ((1e9, 1e-12), (0.25, 1.0), (1e-3, 1e-9)):
     run = make_run(
         6,
-        plan.FixedSize(3),
+        3,
         clip_norm=norm,
         noise_multiplier=multiplier,
         clip_by="layer",

@@ -98,7 +98,7 @@ def test_the_sum_moves_by_no_more_than_the_clip_norm(begun):
 
 def test_noise_takes_no_certainty_of_the_prior(begun):
   step = servers.make_client_level_round(
-      MODEL.visit, _release(plan.Poisson(0.6), 1.0, 0.3)
+      MODEL.visit, _release(0.6, 1.0, 0.3)
   )
   state = begun
   for _ in range(4):
@@ -158,7 +158,7 @@ def test_the_noise_has_the_spread_that_is_accounted_for(begun):
 
 def test_rounds_draw_clients_at_their_rate(begun):
   step = servers.make_client_level_round(
-      MODEL.visit, _release(plan.Poisson(0.3), 1.0, 0.0)
+      MODEL.visit, _release(0.3, 1.0, 0.0)
   )
 
   @jax.jit
@@ -175,7 +175,7 @@ def test_rounds_draw_clients_at_their_rate(begun):
 @pytest.mark.parametrize(
     "release, words",
     [
-        (_release(plan.FixedSize(2), 1.0, 1.0), "use Poisson"),
+        (_release(2, 1.0, 1.0), "use Poisson"),
         (_release(plan.RandomAllocation(3), 1.0, 1.0), "use Poisson"),
         (_release(None, 1.0, 1.0, clip_by="layer"), "clip_by='global'"),
         (

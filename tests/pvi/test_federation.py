@@ -124,7 +124,7 @@ def test_the_divergence_is_outside_the_clip():
 @pytest.mark.parametrize(
     "change, words",
     [
-        (dict(stage=plan.FixedSize(3)), "use Poisson"),
+        (dict(stage=3), "use Poisson"),
         (dict(stage=plan.RandomAllocation(4)), "use Poisson"),
         (
             dict(
@@ -137,7 +137,7 @@ def test_the_divergence_is_outside_the_clip():
 )
 def test_what_has_no_proof_is_refused(change, words):
   members = tiny_run.members()
-  stage = change.pop("stage", plan.Poisson(0.5))
+  stage = change.pop("stage", 0.5)
   fields = dict(clip_unit="example", clip_norm=1.0, noise_multiplier=1.0)
   made = [
       plan.Release(

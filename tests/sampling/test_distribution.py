@@ -112,7 +112,7 @@ def test_order_is_uniform_given_the_subset_at_every_stage():
   # Also where the number drawn is random.
   indices, mask = _draw(
       plan.Hierarchy.from_sizes(6, levels=("image",)),
-      plans.sampling(P(0.5)),
+      plans.sampling(0.5),
   )
   three = mask.sum(axis=1) == 3
   frequencies.check_rows(np.argsort(indices[three][:, :3], axis=1), 6)
@@ -123,7 +123,7 @@ def test_tasks_drawn_independently(draw):
   """Same class in two tasks: as often as for independent draws."""
   hierarchy = plan.Hierarchy.from_sizes([2, 2, 2, 2], levels=("c", "image"))
   episode = plan.Episode(1, 1, 1, form="independent", tasks=2)
-  p = plans.sampling(F(1), F(2), episode=episode)
+  p = plans.sampling(1, 2, episode=episode)
   indices, mask = draw(hierarchy, p)
   assert indices.shape[1:] == (2, 1, 2) and mask.all()
   frequencies.check_pairs(indices[:, 0, 0, 0], indices[:, 1, 0, 0], 8)
@@ -131,7 +131,7 @@ def test_tasks_drawn_independently(draw):
 
 def test_steps_are_independent():
   hierarchy = plan.Hierarchy.from_sizes(8, levels=("image",))
-  indices, _ = _draw(hierarchy, plans.sampling(F(1)))
+  indices, _ = _draw(hierarchy, plans.sampling(1))
   frequencies.check_pairs(indices[:-1, 0], indices[1:, 0], 8)
 
 
@@ -166,10 +166,10 @@ def _check_structure(indices, mask, leaves):
 
 def test_short_units_are_taken_whole():
   hierarchy = plan.Hierarchy.from_sizes([3, 0, 1], levels=("class", "image"))
-  p = plans.sampling(A(), F(2))
+  p = plans.sampling(A(), 2)
   with pytest.raises(plan.PlanError, match="class 1 has 0 of level 'image'"):
     sampling.sample(KEY, hierarchy, p, 0)
-  p = plans.sampling(A(), F(2), allow_short_units=True)
+  p = plans.sampling(A(), 2, allow_short_units=True)
   for step in range(4):
     indices, mask = sampling.sample(KEY, hierarchy, p, step)
     drawn = [tuple(sorted(i[m].tolist())) for i, m in zip(indices, mask)]
@@ -185,7 +185,7 @@ def test_leaf_rows_are_rows_of_the_data():
   label = rng.permutation(np.repeat(np.arange(10), 6))
   hierarchy = plan.Hierarchy.from_labels({"class": label})
   assert hierarchy.leaf_rows is not None
-  p = plans.sampling(P(0.4), F(3))
+  p = plans.sampling(0.4, 3)
   seen, padded = set(), 0
   for step in range(30):
     indices, mask = sampling.sample(KEY, hierarchy, p, step)
@@ -200,7 +200,7 @@ def test_leaf_rows_are_rows_of_the_data():
 
 
 def test_pure_in_key_and_step():
-  hierarchy, p = _hierarchy(), plans.sampling(F(2), F(2), F(2))
+  hierarchy, p = _hierarchy(), plans.sampling(2, 2, 2)
   first, _ = sampling.sample(KEY, hierarchy, p, 3)
   again, _ = sampling.sample(KEY, _hierarchy(), p, np.int64(3))
   np.testing.assert_array_equal(first, again)
@@ -217,7 +217,7 @@ def test_largest_leaf_numbers():
   """Leaves up to 2^31 - 1, where int32 arithmetic is about to overflow."""
   size = (2**31 - 1) // 10
   hierarchy = plans.tree(oracle.LEVELS, size, 5, 2)
-  p = plans.sampling(F(400), F(5), F(2))
+  p = plans.sampling(400, 5, 2)
   indices, mask = sampling.sample(KEY, hierarchy, p, 0)
   _check_structure(indices, mask, hierarchy.num_leaves)
   units = np.asarray(indices) // 10
@@ -226,7 +226,7 @@ def test_largest_leaf_numbers():
   everything = np.sort(np.asarray(indices).reshape(400, 10) % 10, axis=1)
   assert (everything == np.arange(10)).all()
   one = plans.tree(oracle.LEVELS[:2], 1, 2**31 - 1)
-  indices, mask = sampling.sample(KEY, one, plans.sampling(A(), F(50)), 0)
+  indices, mask = sampling.sample(KEY, one, plans.sampling(A(), 50), 0)
   _check_structure(indices, mask, 2**31 - 1)
   assert indices.max() > 2**30
 
@@ -234,7 +234,7 @@ def test_largest_leaf_numbers():
 @pytest.mark.slow
 def test_cost_forgets_the_number_of_participants():
   """Compiled operations and bytes, for 10^8 and 10^4 participants."""
-  p = plans.sampling(F(1600), F(5), F(2))
+  p = plans.sampling(1600, 5, 2)
   hierarchies = [
       plans.tree(oracle.LEVELS, n, 5, 2)
       for n in (10**4, 10**8)

@@ -23,7 +23,7 @@ from tests import frequencies
 from tests import plans
 from tests.sampling import oracle
 
-F, P, A = plan.FixedSize, plan.Poisson, plan.All
+P = plan.Poisson
 RANGES = (1, 2, 3, 5, 7, 1150, 65535, 65536, 65537, 10**8, 2**31 - 1)
 
 
@@ -143,7 +143,7 @@ def _release(tree, stages, *, levels=oracle.LEVELS, episode=None, short=False):
   unit = levels[0] if whole else plan.EPISODE
   return plans.release(
       plan.Hierarchy.from_sizes(tree, levels=levels),
-      plan.SamplingPlan(stages, episode, allow_short_units=short), unit,
+      plans.sampling(*stages, episode=episode, allow_short_units=short), unit,
       clip_norm=1.0,
   )
 
@@ -201,7 +201,7 @@ def test_orders_are_those_of_a_sequential_shuffle(slots, children):
 
 def test_a_pass_draws_every_unit_once_and_steps_are_uniform():
   steps, units = 4, 3
-  stages = (plan.RandomAllocation(steps), F(1))
+  stages = (plan.RandomAllocation(steps), 1)
   release = _release([2] * units, stages, levels=("p", "image"))
   when = np.zeros((300, units), int)
   for step in range(300 * steps):
@@ -217,7 +217,7 @@ def test_a_pass_draws_every_unit_once_and_steps_are_uniform():
 
 
 def test_a_sample_is_a_pure_function_of_key_and_step():
-  release = _release([[30] * 20] * 40, (P(0.3), F(2), F(3)))
+  release = _release([[30] * 20] * 40, (0.3, 2, 3))
   first = numpy_sampler.sample(KEY, release, 3)
   again = numpy_sampler.sample(KEY, release, np.int64(3))
   np.testing.assert_array_equal(first[0], again[0])
@@ -235,28 +235,28 @@ _EPISODE = dict(way=2, shot=1, query=2)
 @pytest.mark.parametrize(
     "tree, stages, episode, short",
     [
-        ([[4] * 3] * 5, (P(0.5), F(2), F(3)), plan.Episode(**_EPISODE), False),
+        ([[4] * 3] * 5, (0.5, 2, 3), plan.Episode(**_EPISODE), False),
         (
             [[4, 2, 3], [4, 5], [1], []],
-            (P(0.7), F(2), F(3)),
+            (0.7, 2, 3),
             plan.Episode(**_EPISODE),
             True,
         ),
         (
             [[4] * 3] * 5,
-            (F(2), F(2), F(3)),
+            (2, 2, 3),
             plan.Episode(**_EPISODE, form="disjoint"),
             False,
         ),
         (
             [[4] * 3] * 5,
-            (F(1), F(2), F(3)),
+            (1, 2, 3),
             plan.Episode(**_EPISODE, form="independent", tasks=4),
             False,
         ),
         (  # Alphabets are the classes.
             [[4] * 3] * 5,
-            (F(2), F(3), F(1)),
+            (2, 3, 1),
             plan.Episode(**_EPISODE, form="disjoint", classes=oracle.LEVELS[0]),
             False,
         ),
@@ -308,12 +308,12 @@ def test_noise_is_normal_and_of_key_step_and_name():
 )
 def test_wrong_keys_and_steps_are_named(key, step, match):
   with pytest.raises(ValueError, match=match):
-    numpy_sampler.sample(key, _release(4, (F(1),), levels=("image",)), step)
+    numpy_sampler.sample(key, _release(4, (1,), levels=("image",)), step)
 
 
 def test_batches_are_the_rows_of_the_steps():
   release = _release(
-      [[4] * 3] * 5, (P(0.3), F(2), F(3)), episode=plan.Episode(**_EPISODE)
+      [[4] * 3] * 5, (0.3, 2, 3), episode=plan.Episode(**_EPISODE)
   )
   batches = numpy_sampler.BatchSampler(release, key=KEY, steps=30)
   found = list(batches)
@@ -332,7 +332,7 @@ def test_batches_are_the_rows_of_the_steps():
       release, key=KEY, steps=30, first_step=20
   )
   assert list(later) == found[20:] and len(later) == 10
-  examples = _release(100, (P(0.1),), levels=("image",))
+  examples = _release(100, (0.1,), levels=("image",))
   (rows,) = numpy_sampler.BatchSampler(examples, key=KEY, steps=1)
   assert len(set(rows)) == len(rows)
   with pytest.raises(ValueError, match="steps=0"):

@@ -13,7 +13,7 @@ from episodic_dp.sampling import synthetic
 from tests import frequencies
 from tests import plans
 
-F, P, A = plan.FixedSize, plan.Poisson, plan.All
+A = plan.All
 KEY = jax.random.key(3)
 
 
@@ -33,7 +33,7 @@ def _filled_tasks(sizes, stages, episode):
   levels = ("a", "b", "c", "d")[-len(sizes):]
   hierarchy = plan.Hierarchy.regular(sizes, levels=levels)
   ((leaves, grouped, drawn),) = _tasks(
-      hierarchy, plan.SamplingPlan(stages, episode)
+      hierarchy, plans.sampling(*stages, episode=episode)
   )
   assert grouped.shape[1:] == (episode.way, episode.shot + episode.query)
   assert sorted(grouped[drawn].ravel()) == sorted(leaves)
@@ -43,7 +43,7 @@ def _filled_tasks(sizes, stages, episode):
 
 def test_unit_tasks_of_poisson_participants():
   groups, slots = _filled_tasks(
-      (50, 6, 9), (P(0.2), F(3), F(4)), plan.Episode(3, 1, 3)
+      (50, 6, 9), (0.2, 3, 4), plan.Episode(3, 1, 3)
   )
   assert 0 < len(groups) < slots
   assert (groups // 54 == groups[:, :1, :1] // 54).all()
@@ -54,9 +54,9 @@ def test_unit_tasks_of_poisson_participants():
 @pytest.mark.parametrize(
     "sizes,stages,way,units",
     [
-        ((40, 9), (F(12), F(3)), 4, None),  # Two stages: classes of one pool.
-        ((20, 8, 9), (F(3), F(8), F(3)), 4, 1),  # Two tasks in each unit.
-        ((20, 8, 9), (F(6), F(2), F(3)), 4, 2),  # Two units in each task.
+        ((40, 9), (12, 3), 4, None),  # Two stages: classes of one pool.
+        ((20, 8, 9), (3, 8, 3), 4, 1),  # Two tasks in each unit.
+        ((20, 8, 9), (6, 2, 3), 4, 2),  # Two units in each task.
     ],
 )
 def test_disjoint_tasks(sizes, stages, way, units):
@@ -77,8 +77,8 @@ def test_classes_take_their_examples_from_several_units_below(form):
   sizes = (4, 5, 6, 7)[form != "unit":]
   groups, slots = _filled_tasks(
       sizes,
-      ((P(0.7),) if form == "unit" else ()) + (
-          F(4 if form == "disjoint" else 2), F(3), F(2)
+      ((0.7,) if form == "unit" else ()) + (
+          4 if form == "disjoint" else 2, 3, 2
       ),
       plan.Episode(
           2, 2, 4, form=form, classes="b",
@@ -150,7 +150,7 @@ POINTS = plan.Episode(way=1, shot=2, query=3)
 
 def test_points_bring_their_targets_along():
   """Two levels, participant -> point; the last channel is the target."""
-  groups, slots = _filled_tasks((20, 9), (P(0.4), F(5)), POINTS)
+  groups, slots = _filled_tasks((20, 9), (0.4, 5), POINTS)
   assert 0 < len(groups) < slots
   assert (groups // 9 == groups[:, :, :1] // 9).all()
   # A leaf's features are (leaf, 2 leaf), its target is -leaf.
@@ -182,19 +182,19 @@ def test_targets_of_what_is_no_point_are_refused(shape, dtype, episode):
 # Sizes, stages, sizes of a neighbour, and how many of its leaves, the first
 # ones, no filled task can hold.
 SHORT = {
-    "unit": ((4, 3, 2), (P(0.7), F(3), F(2)), [[2, 2], *[[2, 2, 2]] * 3], 4),
+    "unit": ((4, 3, 2), (0.7, 3, 2), [[2, 2], *[[2, 2, 2]] * 3], 4),
     "unit, all": ((1, 3, 2), (A(), A(), A()), [[2, 2]], 4),
     "unit, an image": (
-        (2, 3, 2), (A(), F(3), A()), [[2, 1, 2], [2, 2, 2]], 5
+        (2, 3, 2), (A(), 3, A()), [[2, 1, 2], [2, 2, 2]], 5
     ),
     "disjoint": (
-        (4, 3, 2), (F(2), F(3), F(2)), [[2, 2], *[[2, 2, 2]] * 3], 4
+        (4, 3, 2), (2, 3, 2), [[2, 2], *[[2, 2, 2]] * 3], 4
     ),
-    "disjoint, an image": ((9, 2), (F(6), F(2)), [1, *[2] * 8], 1),
-    "disjoint, a class": ((6, 2), (F(6), F(2)), [2] * 5, 0),
-    "disjoint, every unit": ((4, 3, 2), (F(2), F(3), F(2)), [[2, 2]] * 4, 16),
-    "independent": ((3, 2), (F(3), A()), [2, 2], 4),
-    "independent, an image": ((4, 2), (F(3), F(2)), [1, 2, 2, 2], 1),
+    "disjoint, an image": ((9, 2), (6, 2), [1, *[2] * 8], 1),
+    "disjoint, a class": ((6, 2), (6, 2), [2] * 5, 0),
+    "disjoint, every unit": ((4, 3, 2), (2, 3, 2), [[2, 2]] * 4, 16),
+    "independent": ((3, 2), (3, A()), [2, 2], 4),
+    "independent, an image": ((4, 2), (3, 2), [1, 2, 2, 2], 1),
 }
 
 
@@ -204,7 +204,7 @@ def test_tasks_that_cannot_be_filled_are_left_out(name):
   form = name.split(",")[0]
   tasks = 4 if form == "independent" else None
   episode = plan.Episode(3, 1, 1, form=form, tasks=tasks)
-  p = plan.SamplingPlan(stages, episode, allow_short_units=True)
+  p = plans.sampling(*stages, episode=episode, allow_short_units=True)
   levels = ("a", "b", "c")[-len(sizes):]
   whole = plan.Hierarchy.regular(sizes, levels=levels)
   short = plan.Hierarchy.from_sizes(neighbour, levels=levels)

@@ -283,16 +283,14 @@ def test_a_refused_plan_writes_no_key(tmp_path, monkeypatch):
 def test_tasks_that_share_records_train_with_a_guarantee_for_these(tmp_path):
   spec = tiny_run.spec(3)
   hierarchy = plans.tree("class image", 60, 4)
-  episode = plan.Episode(
-      way=tiny_run.WAY, shot=1, query=2, form="independent", tasks=4
+  described = plans.sampling(
+      tiny_run.WAY, 3, way=tiny_run.WAY, shot=1, query=2, form="independent",
+      tasks=4,
   )
-  stages = (plan.FixedSize(tiny_run.WAY), plan.FixedSize(3))
   spec = dataclasses.replace(
       spec,
       train=dataclasses.replace(spec.train, hierarchy=hierarchy),
-      release=plans.release(
-          hierarchy, plan.SamplingPlan(stages, episode=episode), "episode", 8.0
-      ),
+      release=plans.release(hierarchy, described, "episode", 8.0),
   )
   result = tiny_run.train(spec, tmp_path)
   for level in ("class", "image"):

@@ -30,7 +30,7 @@ def _spending(first, steps, *ranges, noise=1.0, unit=None):
 def test_the_epsilon_that_is_reported_is_that_of_the_privacy_unit():
   reported = {}
   for unit in (None, "user", "image"):
-    _, spent = _spending(plan.Poisson(0.1), 9, range(4), noise=2.0, unit=unit)
+    _, spent = _spending(0.1, 9, range(4), noise=2.0, unit=unit)
     reported[unit] = spent.epsilon(spent.level, spent.done)
     assert reported[unit] == spent.ledger(4).spent(unit or "user", DELTA)
   assert reported[None] == reported["user"] > reported["image"]
@@ -64,5 +64,5 @@ def test_a_forked_pass_counts_as_begun_again(ranges, paid):
   _, spent = _spending(plan.RandomAllocation(10), 30, *ranges)
   entries = spent.ledger(spent.done).entries
   assert [entry.steps for entry in entries] == paid
-  _, plain = _spending(plan.Poisson(0.1), 30, *ranges)
+  _, plain = _spending(0.1, 30, *ranges)
   assert plain.ledger(plain.done).steps == sum(map(len, ranges))

@@ -13,6 +13,7 @@ from episodic_dp.accounting.profiles import counts
 from tests import plans
 from tests.accounting import enumerated
 from tests.accounting import random_plans
+from tests.accounting import random_tasks
 from tests.oracles import exact
 from tests.oracles import worst_case
 
@@ -92,22 +93,19 @@ def test_independent_tasks(name, level):
   """Return the draws of the plan, task by task, each with its own gradient."""
   sizes, drawn, tasks = INDEPENDENT[name]
   h = plan.Hierarchy.from_sizes(sizes, levels=("alphabet", "class", "image"))
-  p = plan.SamplingPlan(
-      tuple(plan.FixedSize(n) for n in drawn),
-      episode=plan.Episode(
-          way=drawn[0] * drawn[1], shot=1, query=1, form="independent",
-          tasks=tasks,
-      ),
+  p = plans.sampling(
+      *drawn, way=drawn[0] * drawn[1], shot=1, query=1, form="independent",
+      tasks=tasks,
   )
-  m = plan.Mechanism(clip_unit="episode", noise_multiplier=1.5)
-  units = accounting.unit_profiles(plan.Release(h, p, m), h.levels[level])
+  release = plans.release(h, p, "episode", 1.5)
+  units = accounting.unit_profiles(release, h.levels[level])
   rng = np.random.default_rng(level)
   drawn_trees = exact.pair(h, p, level, 0)
   choices = [[random_plans.random_gradient(rng) for _ in range(tasks)]]
   choices += [[g] * tasks for g in worst_case.gradients(h, level, 0)]
   for gradients in choices:
     pair = [
-        enumerated.convolved([exact.mixture(draws, -1, g) for g in gradients])
+        random_tasks.convolved([exact.mixture(draws, -1, g) for g in gradients])
         for draws in drawn_trees
     ]
     enumerated.check_bounds(pair, units, 1.5, (0.05, 0.3, 1.0))
