@@ -187,20 +187,15 @@ def test_what_no_proof_covers_is_refused_with_the_nearest_plan(
     episode, message
 ):
   tree = hierarchy([(0, 1, 2), (0, 3, 4)])
-  stages = (1, 2, 1)
   if episode is None:
-    p = plans.sampling(*stages)
-    m = plan.Mechanism(clip_unit="image", noise_multiplier=1.0)
+    r = plans.release(tree, plans.sampling(1, 2, 1), "image")
   else:
     tree = plan.Hierarchy.from_labels(
         {"diagnosis": [0] * 6 + [1] * 6, "patient": [0, 0, 1, 1, 2, 2] * 2},
         leaf="image", crossing="patient",
     )
-    p = plans.sampling(
-        *stages[:2], 2, episode=plan.Episode(shot=1, query=1, **episode)
-    )
-    m = plan.Mechanism(clip_unit="episode", noise_multiplier=1.0)
-  r = plan.Release(tree, p, m)
+    p = plans.sampling(1, 2, 2, shot=1, query=1, **episode)
+    r = plans.release(tree, p, "episode")
   with pytest.raises(plan.UnsoundPlanError, match=message):
     r.check_level("patient")
   r.check_level("image")

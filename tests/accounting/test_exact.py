@@ -47,7 +47,6 @@ def example():
 )
 def test_worst_case_of_the_example_is_attained(direction, epsilon, value):
   h, p, drawn = example()
-  m = plan.Mechanism(clip_unit="drawing", noise_multiplier=1.0)
 
   def gradient(unit):
     # The sibling lies opposite; all else with the sibling (the worst case of
@@ -61,7 +60,7 @@ def test_worst_case_of_the_example_is_attained(direction, epsilon, value):
   own = float(kind.divergence(np.asarray([epsilon]), direction)[0])
   assert truth == pytest.approx(value, abs=5e-9)
   assert own == pytest.approx(truth, abs=1e-9)
-  units = accounting.unit_profiles(plan.Release(h, p, m), "drawing")
+  units = accounting.unit_profiles(plans.release(h, p, "drawing"), "drawing")
   bound = enumerated.profile(units, np.asarray([epsilon]), direction)[0]
   assert truth <= bound + 1e-12
 
@@ -69,8 +68,7 @@ def test_worst_case_of_the_example_is_attained(direction, epsilon, value):
 def test_two_steps_of_one_poisson_stage_are_composed_to_the_truth():
   h = plans.tree("record", 3)
   p = plans.sampling(0.2)
-  m = plan.Mechanism(clip_unit="record", noise_multiplier=1.0)
-  (kind,) = accounting.unit_profiles(plan.Release(h, p, m), "record")
+  (kind,) = accounting.unit_profiles(plans.release(h, p, "record"), "record")
   one_step = [
       exact.mixture(d, 0, lambda unit: float(unit[1] == 0))
       for d in exact.pair(h, p, 0, 0)

@@ -85,9 +85,8 @@ def test_epsilon_is_rounded_up(epsilon, text):
 def test_no_level_with_a_guarantee_says_why():
   h = plans.tree("class image", 10, 20)
   p = plans.sampling(5, 2, way=5, shot=1, query=1, form="independent", tasks=4)
-  m = plan.Mechanism(clip_unit="class", noise_multiplier=1.0)
   with pytest.raises(plan.UnsoundPlanError, match="clip_unit='episode'"):
-    accounting.guarantees(plan.Release(h, p, m), steps=1, delta=1e-6)
+    accounting.guarantees(plans.release(h, p, "class"), steps=1, delta=1e-6)
 
 
 @pytest.mark.parametrize(

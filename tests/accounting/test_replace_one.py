@@ -27,10 +27,6 @@ def delta_of(release, level, steps, epsilon, **options):
   ).delta
 
 
-def mechanism(unit, z):
-  return plan.Mechanism(clip_unit=unit, noise_multiplier=z)
-
-
 MIDDLE = (32, 1, 1)
 
 
@@ -59,9 +55,7 @@ def test_one_curve_is_near_what_one_data_set_loses(
 ):
   """Expected is the curve that dominates, computed apart from this code."""
   h = plan.Hierarchy.regular(sizes, levels=("a", "b", "c")[: len(sizes)])
-  release = plan.Release(
-      h, plans.sampling(*stages), mechanism(h.levels[clip], z)
-  )
+  release = plans.release(h, plans.sampling(*stages), h.levels[clip], z)
   found = epsilon_of(release, h.levels[level], steps, delta)
   assert found == pytest.approx(expected, rel=1e-3)
   assert delta_of(release, h.levels[level], steps, found * 1.001) <= delta
@@ -74,23 +68,18 @@ def test_one_curve_is_near_what_one_data_set_loses(
 
 def test_without_sampling_it_is_one_gaussian():
   h = plan.Hierarchy.from_sizes([3, 2], levels=("participant", "image"))
-  m = mechanism("image", 4.0)
   for stages in (
       (plan.All(), plan.All()),
       (2, plan.All()),
       (1.0, plan.All()),
   ):
-    p = plans.sampling(*stages)
+    release = plans.release(h, plans.sampling(*stages), "image", 4.0)
     # A participant has up to three images, and each moves by twice the norm.
-    got = epsilon_of(
-      plan.Release(h, p, m), "participant", 9, 1e-5
-    )
+    got = epsilon_of(release, "participant", 9, 1e-5)
     assert got == pytest.approx(
         base.GaussianCurve(4.5).epsilon(1e-5), rel=1e-6
     )
-    got = epsilon_of(
-      plan.Release(h, p, m), "image", 9, 1e-5
-    )
+    got = epsilon_of(release, "image", 9, 1e-5)
     assert got == pytest.approx(
         base.GaussianCurve(1.5).epsilon(1e-5), rel=1e-6
     )
@@ -164,10 +153,10 @@ def test_groups_cost_the_least_of_the_textbook_bound(group, steps):
 @pytest.mark.parametrize("group, truth", [(2, 0.6363), (3, 0.9544)])
 def test_replaced_classes_of_a_task_drawn_from_the_pool(group, truth):
   """Enumerated: the task turns around wherever it draws one of the classes."""
-  release = plan.Release(
+  release = plans.release(
       plans.tree("class image", 3, 4),
       plans.sampling(1, 2, way=1, shot=1, query=1, form="independent", tasks=1),
-      mechanism(plan.EPISODE, 0.5),
+      plan.EPISODE, 0.5,
   )
   found = delta_of(release, "class", 1, 0.0, group=group)
   assert truth <= found <= truth + 1e-3

@@ -24,8 +24,7 @@ ALL = plan.All()
 
 
 def profiles(h, p, unit, level, z=1.0):
-  m = plan.Mechanism(clip_unit=unit, noise_multiplier=z)
-  return accounting.unit_profiles(plan.Release(h, p, m), level)
+  return accounting.unit_profiles(plans.release(h, p, unit, z), level)
 
 
 def tasks(*stages, way=5, form="disjoint", **options):

@@ -107,14 +107,12 @@ def example():
 def test_episodes_and_infinity_are_read_back():
   h = plans.tree(LEVELS, 9, 5, 3)
   p = plans.sampling(2, 5, 3, way=5, shot=1, query=2)
-  m = plan.Mechanism(
-      clip_unit="unit", noise_multiplier=0, clip_norm=math.inf
-  )
-  data = plan.to_dict(plan.Release(h, p, m))
+  release = plans.release(h, p, "unit", 0, clip_norm=math.inf)
+  data = plan.to_dict(release)
   assert data["mechanism"]["clip_norm"] == "inf"
   assert data["plan"]["episode"]["form"] == "unit"
   read = plan.from_dict(through_json(data))
-  assert (read.plan, read.mechanism) == (p, m)
+  assert (read.plan, read.mechanism) == (p, release.mechanism)
 
 
 def test_big_ragged_hierarchies_stay_small():

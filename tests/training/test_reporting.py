@@ -6,7 +6,6 @@ from matplotlib import image as image_lib
 import pytest
 
 from episodic_dp import accounting
-from episodic_dp import plan
 from episodic_dp import training
 from episodic_dp.training import evaluation
 from episodic_dp.training import reporting
@@ -15,9 +14,7 @@ from tests import plans
 
 def _guarantees(copies=False):
   hierarchy = plans.tree("user class image", 500, 5, 4, copies=copies)
-  stages = plans.sampling(0.1, 3, 2)
-  mechanism = plan.Mechanism(clip_unit="user", noise_multiplier=1.0)
-  release = plan.Release(hierarchy, stages, mechanism)
+  release = plans.release(hierarchy, plans.sampling(0.1, 3, 2), "user")
   return accounting.guarantees(release, steps=3, delta=1e-5)
 
 

@@ -124,8 +124,7 @@ def test_paths_break_as_all_holders_do(first, level):
       most_copies={"class": copies, "image": copies},
   )
   p = plans.sampling(first, 5, 6, way=5, shot=1, query=5)
-  m = plan.Mechanism(clip_unit="participant", noise_multiplier=1.0)
-  (kind,) = accounting.unit_profiles(plan.Release(h, p, m), level)
+  (kind,) = accounting.unit_profiles(plans.release(h, p, "participant"), level)
   inner = 1.0 if level == "class" else 5 / 8
   number, probs = (
       counts.binomial(copies, 0.02)
