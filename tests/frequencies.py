@@ -40,9 +40,9 @@ def check_pairs(one, two, size):
   check_uniform(np.bincount(one * size + two, minlength=size**2))
 
 
-def check_binomial(counts, n, p, cells=10):
+def check_binomial(counts, n, p):
   """Require binomial counts, by a chi-square test."""
-  shares = np.linspace(0, 1, cells + 1)[1:-1]
+  shares = np.linspace(0, 1, 11)[1:-1]
   edges = np.unique(stats.binom.ppf(shares, n, p))
   cdf = np.concatenate([[0], stats.binom.cdf(edges, n, p), [1]])
   observed = np.bincount(

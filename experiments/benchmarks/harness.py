@@ -114,14 +114,13 @@ def wait(value: Any) -> Any:
 
 
 def steps(
-    step: Callable[[Any], tuple[Any, Any]], state: Any, count: int = 1
+    step: Callable[[Any], tuple[Any, Any]], state: Any
 ) -> Callable[[], Any]:
-  """Return a case that takes `count` steps from its last state."""
+  """Return a case that takes a step from its last state."""
 
   def advance() -> Any:
     nonlocal state
-    for _ in range(count):
-      state, _ = step(state)
+    state, _ = step(state)
     return state
 
   return advance

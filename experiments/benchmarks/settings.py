@@ -69,9 +69,9 @@ class Run:
         compute=private.Compute(mesh=mesh, **compute),
     )
 
-  def advance(self, count: int = 1, **compute: Any) -> Callable[[], Any]:
-    """Return a case that takes `count` steps from its last state."""
-    return harness.steps(self.step(**compute), self.init(), count)
+  def advance(self, **compute: Any) -> Callable[[], Any]:
+    """Return a case that takes a step from its last state."""
+    return harness.steps(self.step(**compute), self.init())
 
   def init(self) -> private.State:
     """Return the state before the first step."""

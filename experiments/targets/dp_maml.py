@@ -344,11 +344,9 @@ def draw_validation(
   )
 
 
-def _of_norms(
-    measure: Callable[[Sequence[float]], float], form: str = "{:.2f}"
-) -> panels.Cell:
+def _of_norms(measure: Callable[[Sequence[float]], float]) -> panels.Cell:
   """Return a cell with a number of the norms of all steps."""
-  return lambda same: form.format(measure(diagnostic(same, "norm")))
+  return lambda same: f"{measure(diagnostic(same, 'norm')):.2f}"
 
 
 _norms_table = panels.tabled({

@@ -136,9 +136,9 @@ def _published(same: panels.Same) -> str:
   return f"{low:g} to {high:g}"
 
 
-def _mean(name: str, form: str = "{:.4f}") -> panels.Cell:
+def _mean(name: str) -> panels.Cell:
   """Return a cell with the mean, lowest and highest key of a field."""
-  return lambda same: panels.spread([o[name] for o in same], form)
+  return lambda same: panels.spread([o[name] for o in same], "{:.4f}")
 
 
 _table = panels.tabled({

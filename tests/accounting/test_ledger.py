@@ -227,10 +227,9 @@ def run_of(sizes=(400, 10), levels=("user", "record"), stage=None, steps=20):
   )
 
 
-def statement_of(*args, fixed_seed=False, start=None, lineage=(), **kwargs):
+def statement_of(*args, fixed_seed=False, start=None, **kwargs):
   return accounting.run_statement(
-      run_of(*args, **kwargs), delta=1e-5, fixed_seed=fixed_seed, start=start,
-      lineage=lineage,
+      run_of(*args, **kwargs), delta=1e-5, fixed_seed=fixed_seed, start=start
   )
 
 

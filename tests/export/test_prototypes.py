@@ -34,15 +34,15 @@ RELATIONS = report.RELATIONS
 SCALES = (0, 1e-45, 1e-30, 1.0, 1e20, 3e38, np.inf, np.nan)
 
 
-def hostile(rng, n, members=2, size=3):
-  """Embeddings of all lengths, some not finite, and a centre."""
-  found = rng.standard_normal((n, members, size))
+def hostile(rng, n):
+  """Two embeddings each, of all lengths, some not finite, and a centre."""
+  found = rng.standard_normal((n, 2, 3))
   found /= np.abs(found).max(axis=-1, keepdims=True)
   with np.errstate(all="ignore"):
-    found *= rng.choice(SCALES, (n, members, 1))
+    found *= rng.choice(SCALES, (n, 2, 1))
     found[rng.random(found.shape) < 0.05] = rng.choice(SCALES)
     found = found.astype(np.float32)
-  centre = rng.choice([0, 1, 1e30]) * rng.standard_normal((members, size))
+  centre = rng.choice([0, 1, 1e30]) * rng.standard_normal((2, 3))
   return found, centre.astype(np.float32)
 
 

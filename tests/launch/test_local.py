@@ -15,7 +15,7 @@ from tests.launch import tiny
 
 _SLEEPS = """
 import signal, sys, time
-signal.signal(signal.SIGTERM, lambda *_: sys.exit({on_term}))
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
 print(flush=True)
 time.sleep(60)
 """
@@ -31,8 +31,8 @@ def child():
     ))
 
 
-def _sleeper(child, on_term=75):
-  sleeper = child(_SLEEPS.format(on_term=on_term))
+def _sleeper(child):
+  sleeper = child(_SLEEPS)
   sleeper.stdout.readline()  # Its handler is there.
   return sleeper
 

@@ -67,8 +67,8 @@ class OwnHead(learners.Learner):
     return params | {"head": -head}
 
 
-def tasks_plan(rate=0.5):
-  return plans.sampling(plan.Poisson(rate), WAY, 2, way=WAY, shot=1, query=1)
+def tasks_plan():
+  return plans.sampling(0.5, WAY, 2, way=WAY, shot=1, query=1)
 
 
 def mechanism(**options):
@@ -127,13 +127,13 @@ def distance(found, expected):
   return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
 
 
-def take(case, mesh, steps, chunk=2):
+def take(case, mesh, steps):
   """Parameters, clip norms and facts after some steps."""
   learner, data, drawn, released = case
   step = private.make_meta_step(
       learner, ADAM, data, plan.Release(data.hierarchy, drawn, released),
       compute=private.Compute(
-          microbatch_size=chunk, mesh=mesh, diagnostics=True
+          microbatch_size=2, mesh=mesh, diagnostics=True
       ),
   )
   state = private.init(jax.random.key(7), learner, ADAM, released)
@@ -166,7 +166,7 @@ def agreement(names):
   return found
 
 
-def one_step_sum(mesh, clip_norm=1.0):
+def one_step_sum(mesh):
   """Sum over devices, and find how far one task moves the sum.
 
   Returns:
@@ -178,7 +178,7 @@ def one_step_sum(mesh, clip_norm=1.0):
   options = dict(
       episode=plan.Episode(way=WAY, shot=1, query=1), microbatch_size=2
   )
-  clipping = mechanism(clip_norm=clip_norm)
+  clipping = mechanism(clip_norm=1.0)
   rng = np.random.default_rng(1)
   images = rng.integers(0, 256, (16 * WAY * 2, SIDE, SIDE, 1), np.uint8)
   rows = np.arange(16 * WAY * 2, dtype=np.int32).reshape(16, WAY, 2)

@@ -381,9 +381,9 @@ def test_logarithms_of_profiles_go_on_below_the_smallest_double(distance):
 ORDERS = [*range(2, 65), *range(72, 513, 40), 512]
 
 
-def ours_and_theirs(p, z, steps=1):
+def ours_and_theirs(p, z):
   unit_profiles = (amplification.Amplification((1.0,), p, (1 / z,), 1 / z),)
-  run = (base.Phase(unit_profiles, steps),)
+  run = (base.Phase(unit_profiles, 1),)
   curves = [
       moments.RDP(refinements=0).curve(run, d, base.Delta(1e-5))
       for d in amplification.DIRECTIONS
@@ -392,7 +392,7 @@ def ours_and_theirs(p, z, steps=1):
   ours = np.max([curve.rdp[place] for curve in curves], axis=0)
   accountant = rdp_privacy_accountant.RdpAccountant(ORDERS)
   accountant.compose(
-      dp_event.PoissonSampledDpEvent(p, dp_event.GaussianDpEvent(z)), steps
+      dp_event.PoissonSampledDpEvent(p, dp_event.GaussianDpEvent(z))
   )
   return ours, accountant.rdp
 
