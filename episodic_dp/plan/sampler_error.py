@@ -14,6 +14,7 @@ import fractions
 import functools
 import itertools
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -121,6 +122,34 @@ def count_tables(
   }
 
 
+class _Limits(NamedTuple):
+  """The worst of the count tables of a stage, over all family sizes.
+
+  Attributes:
+    capacity: the largest possible count.
+    error: total variation from the true binomial.
+    unmatched: see `_unmatched`.
+  """
+
+  capacity: int
+  error: float
+  unmatched: float
+
+
+@functools.lru_cache(maxsize=64)  # Keyed by object: samplers call every step.
+def _limits(
+    hierarchy: hierarchy_lib.Hierarchy, plan: stages_lib.SamplingPlan, k: int
+) -> _Limits:
+  """Return the limits of stage k, whose count is random; keeps no table."""
+  stage, capacity, error, unmatched = plan.stages[k], 0, 0.0, 0.0
+  for n in np.unique(hierarchy.child_counts(k)).tolist():
+    table = binomial_table(n, float(stage.rate(n)))
+    capacity = max(capacity, table.capacity)
+    error = max(error, table.error)
+    unmatched = max(unmatched, _unmatched(stage, n, table))
+  return _Limits(capacity, error, unmatched)
+
+
 @functools.lru_cache(maxsize=64)  # Keyed by object: samplers call every step.
 def capacities(
     hierarchy: hierarchy_lib.Hierarchy, plan: stages_lib.SamplingPlan
@@ -134,11 +163,9 @@ def capacities(
   """
   result = []
   for k, stage in enumerate(plan.stages):
-    counts = hierarchy.child_counts(k)
-    largest = int(counts.max())
+    largest = int(hierarchy.child_counts(k).max())
     if stage.random_count:
-      tables = count_tables(stage, counts)
-      largest = max(table.capacity for table in tables.values())
+      largest = _limits(hierarchy, plan, k).capacity
     elif isinstance(stage, stages_lib.FixedSize):
       if k > 0 or stage.n < largest:
         largest = stage.n
@@ -216,16 +243,12 @@ def sampling_error(
     parents = math.prod((*plan.repeats, *slots[:k]))
     uniform += parents * slots[k] * UNIFORM_ERROR
     if stage.random_count:
-      tables = count_tables(stage, hierarchy.child_counts(k))
-      table_error = worst = 0.0
-      for children, table in tables.items():
-        table_error = max(table_error, table.error)
-        worst = max(worst, _unmatched(stage, children, table))
-      tails += parents * table_error
-      unmatched += worst
+      limits = _limits(hierarchy, plan, k)
+      tails += parents * limits.error
+      unmatched += limits.unmatched
     if stage.pass_steps is not None:
       # The table's 1 / T is rounded: doubled, the tail is still a bound.
-      tails += table_error
+      tails += limits.error
       units = hierarchy.num_units(0) / 2**BITS
       assigned, ratios = units, units * stage.pass_steps
   return SamplerError(
