@@ -28,7 +28,7 @@ from episodic_dp.output import phases
 # as pixels or as encoded files.
 ReadFiles = Callable[[list[pathlib.Path]], Iterable[bytes | np.ndarray]]
 THREADS = min(8, os.cpu_count() or 1)
-_BATCH = 1024  # Rows that are passed to the threads at once.
+_BATCH, _JOB = 4096, 16  # Rows that are passed to the threads at once, to one.
 
 
 def mapped_array(
@@ -84,15 +84,19 @@ def mapped_rows(
         phases.progress(count, unit) as progress,
     ):
 
-      def make(number: int) -> None:
-        rows[number] = row(number)
+      def make(chosen: range) -> int:
+        for number in chosen:
+          rows[number] = row(number)
+        return len(chosen)
 
       rows[0] = first
       progress.update()
-      numbers = range(count)
-      for start in range(1, count, _BATCH):
-        for _ in pool.map(make, numbers[start : start + _BATCH]):
-          progress.update()
+      numbers = range(1, count)
+      for start in range(0, len(numbers), _BATCH):
+        batch = numbers[start : start + _BATCH]
+        jobs = [batch[i : i + _JOB] for i in range(0, len(batch), _JOB)]
+        for made in pool.map(make, jobs):
+          progress.update(made)
 
   return mapped_array(path, lambda rows: len(rows) == count, write)
 
