@@ -246,7 +246,12 @@ Accuracy is measured on classes that no run trained on.""",
         notes="""\
 Nothing was tuned for these runs: noise, rates and steps are those of the
 presets (`episodic_dp/config/presets/`), or fewer steps where the command says
-so. The levels named first in a cell hold the others.""",
+so. The levels named first in a cell hold the others.
+
+Without privacy a run of MAML varies more: on the glyphs four keys of the
+[main job](glyphs.md) had 83 to 87 % and the one here 73.1 %, less than with
+privacy. [Predicting one image at a time](../../docs/decisions/prediction.md)
+costs MAML more where it is trained further.""",
         runs=_stages_runs, table=_stages_table,
         draw=panels.dotted(
             lambda o: o["labels"]["case"],
