@@ -4,9 +4,11 @@ ONNX Runtime computes the graph of the file, and nothing else in it is executed.
 Each image is computed by itself: a network that mixes the images of a batch
 would carry one person's images into another's features.
 
+An operator with random numbers would do so, too: each image moves them on.
+
 A file may come from anyone. It is read up to 2 GiB and has no part outside it,
-no function or operator that runs other graphs, at most 4 GiB of arrays, and a
-limit of time for an image.
+no function or operator that runs other graphs, no texts, at most 4 GiB of
+arrays, and a limit of time for an image, which is read between operators.
 """
 
 from collections.abc import Iterator
@@ -29,6 +31,11 @@ _MOST_BYTES, _MOST_ARRAYS, _MOST_FEATURES = 2**31, 2**32, 2**16
 _SIDE = 224  # Height and width of images for a graph that takes any size.
 _SECONDS = 600.0  # The longest time of an image.
 _PIP = "pip install -e '.[onnx]'"
+# Dropout is random if it has its third input, whether it trains.
+_RANDOM = (
+    "Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike",
+    "RandomUniform", "RandomUniformLike",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -176,10 +183,12 @@ def opened(backbone: Backbone, content: bytes, place: str) -> Network:
   with _failing(place):
     _check(onnx.load_model_from_string(content))
     session = onnxruntime.InferenceSession(
-        content, _bounded(onnxruntime), providers=["CPUExecutionProvider"]
+        content, _bounded(onnxruntime), providers=["CPUExecutionProvider"],
+        # It would compute while opening, where nothing is bounded.
+        disabled_optimizers=["ConstantFolding"],
     )
     inputs = session.get_inputs()
-    shape = inputs[0].shape
+    shape = inputs[0].shape if inputs else []
     channels = [axis for axis in (1, 3) if shape[axis:][:1] == [3]]
     if (
         len(inputs) != 1 or len(shape) != 4 or not channels
@@ -203,22 +212,39 @@ def opened(backbone: Backbone, content: bytes, place: str) -> Network:
 
 
 def _check(model: Any) -> None:
-  """Raise DataError for a graph that reads other files, or repeats parts."""
+  """Raise DataError for a graph that reads other files, or repeats parts.
+
+  So is one that keeps something from image to image, or has texts, whose
+  length has no bound.
+  """
   if model.functions:  # A few may stand for any number of operators.
     raise DataError(
         "it defines functions: save it after"
         " onnx.inliner.inline_local_functions"
     )
   arrays = [*model.graph.initializer]
+  sparse, texts = bool(model.graph.sparse_initializer), False
   for node in model.graph.node:
+    kind = node.op_type
+    if kind in _RANDOM and (kind != "Dropout" or len(node.input) > 2):
+      raise DataError(
+          f"its operator {kind} is random, so features depend on the images"
+          " before: export the network for inference"
+      )
+    texts |= node.domain == "ai.onnx.ml"
     for attribute in node.attribute:
       if attribute.HasField("g") or attribute.graphs:
-        raise DataError(f"its operator {node.op_type} runs another graph")
+        raise DataError(f"its operator {kind} runs another graph")
       arrays += [attribute.t, *attribute.tensors]
-  if model.graph.sparse_initializer or any(
+      sparse |= attribute.HasField("sparse_tensor")
+      texts |= attribute.name.startswith("value_string")
+      texts |= attribute.name == "to" and attribute.i == attribute.t.STRING
+  if sparse or any(
       array.external_data or array.data_location for array in arrays
   ):
     raise DataError("some of its arrays are in other files, or sparse")
+  if texts or any(array.data_type == array.STRING for array in arrays):
+    raise DataError("it computes with texts, or is no network of images")
 
 
 def _bounded(onnxruntime: Any) -> Any:
@@ -228,6 +254,8 @@ def _bounded(onnxruntime: Any) -> Any:
   options.intra_op_num_threads = options.inter_op_num_threads = 1
   options.log_severity_level = 4  # Its errors are raised, too.
   options.add_session_config_entry("session.use_env_allocators", "1")
+  # A file may be read as one of this format and as another of ORT's own.
+  options.add_session_config_entry("session.load_model_format", "ONNX")
   return options
 
 

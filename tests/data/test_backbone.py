@@ -105,6 +105,19 @@ def test_sizes_and_the_place_of_channels_come_from_the_input():
     opened(content, size=9)
 
 
+def with_node(kind, inputs, **attributes):
+  """The content of a file with one more node before the others."""
+  model = graph()
+  model.graph.node.insert(
+      0, helper.make_node(kind, inputs, ["more"], **attributes)
+  )
+  return model.SerializeToString()
+
+
+def with_constant(**attributes):
+  return with_node("Constant", [], **attributes)
+
+
 def wrong_files():
   """Name -> content, and what the message says."""
   whole = graph().SerializeToString()
@@ -123,6 +136,10 @@ def wrong_files():
       [helper.make_opsetid("", 17)],
   ))
   unknown = helper.make_node("Foreign", ["x"], ["found"], domain="some.where")
+  ones = numpy_helper.from_array(np.ones(1, np.float32), "ones")
+  sparse = onnx.SparseTensorProto(values=ones, indices=ones, dims=[2**40])
+  unused = graph([helper.make_node("Identity", ["kernel"], ["found"])])
+  del unused.graph.input[:]
   return {
       "nothing": (b"", "b.onnx cannot be used"),
       "text": (b"import os" * 99, "b.onnx cannot be used"),
@@ -131,6 +148,19 @@ def wrong_files():
       "branches": (graph([chooses]).SerializeToString(), "runs another graph"),
       "functions": (doubles.SerializeToString(), "inline_local_functions"),
       "operators": (graph([unknown]).SerializeToString(), "Foreign"),
+      "inputs": (unused.SerializeToString(), "must have one"),
+      "zeros": (with_constant(sparse_value=sparse), "sparse"),
+      "texts": (with_constant(value_strings=["a"]), "texts"),
+      "an array of texts": (
+          with_constant(
+              value=numpy_helper.from_array(np.array(["a"], object))
+          ),
+          "texts",
+      ),
+      "numbers as texts": (
+          with_node("Cast", ["x"], to=onnx.TensorProto.STRING), "texts"
+      ),
+      "names": (with_node("LabelEncoder", ["x"], domain="ai.onnx.ml"), "texts"),
       "grey": (graph(shape=("n", 1, 8, 8)).SerializeToString(), "3, H, W"),
       "batches": (graph(shape=(4, 3, 8, 8)).SerializeToString(), "3, H, W"),
   }
@@ -144,9 +174,33 @@ def test_a_wrong_file_ends_in_one_sentence(name):
   assert len(str(caught.value)) < 600 and "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("kind, inputs", [
+    ("RandomNormalLike", ["x"]), ("RandomUniformLike", ["x"]),
+    ("RandomNormal", []), ("RandomUniform", []), ("Bernoulli", ["x"]),
+    ("Multinomial", ["x"]), ("Dropout", ["x", "", "training"]),
+])
+def test_an_image_moves_no_random_numbers_of_others(kind, inputs):
+  """A seeded operator goes on from image to image, which shows their number."""
+  with pytest.raises(errors.DataError, match=f"operator {kind} is random"):
+    opened(with_node(kind, inputs, seed=1.0))
+  assert opened(with_node("Dropout", ["x"]))
+
+
+def test_a_file_is_one_of_onnx_alone():
+  """ONNX Runtime takes bytes 4 to 8 as a sign of its own format."""
+  producer = b"\x12\x06abORTM"  # Field 2, of six bytes.
+  content = producer + graph().SerializeToString()
+  image = np.zeros((8, 8, 3), np.uint8)
+  np.testing.assert_array_equal(
+      opened(content).features(image),
+      opened(graph().SerializeToString()).features(image),
+  )
+
+
 @pytest.mark.parametrize("what, match", [
     ("memory", "FAIL .*while running Expand"), ("time", "terminate flag"),
-    ("infinity", "192 values of float32"), ("text", "192 values of object"),
+    ("constants", "FAIL .*while running Expand"),
+    ("infinity", "192 values of float32"), ("numbers", "192 values of int64"),
 ])
 def test_a_hostile_graph_is_bounded(what, match, monkeypatch):
   # Seven GiB, which a machine may have.
@@ -165,16 +219,20 @@ def test_a_hostile_graph_is_bounded(what, match, monkeypatch):
           helper.make_node("Exp", ["y"], ["z"]),
           helper.make_node("Exp", ["z"], ["found"]),
       ],
-      "text": [
-          helper.make_node(
-              "Cast", ["x"], ["found"], to=onnx.TensorProto.STRING
-          ),
+      "constants": [  # Which could be computed before any image.
+          helper.make_node("Expand", ["one", "size"], ["y"]),
+          helper.make_node("ReduceMax", ["y"], ["z"], keepdims=0),
+          helper.make_node("Add", ["x", "z"], ["found"]),
+      ],
+      "numbers": [
+          helper.make_node("Cast", ["x"], ["found"], to=onnx.TensorProto.INT64),
       ],
   }
   model = graph(nodes[what], ("n", 3, "h", "w"))
-  model.graph.initializer.append(size)
-  if what == "text":
-    model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.STRING
+  one = numpy_helper.from_array(np.ones(1, np.float32), "one")
+  model.graph.initializer.extend([size, one])
+  if what == "numbers":
+    model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
   network = opened(model.SerializeToString())
   side = 8
   if what == "time":
