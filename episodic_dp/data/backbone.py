@@ -111,19 +111,7 @@ class Network:
     Raises:
       DataError: the graph fails, takes too long, or makes no finite features.
     """
-    mean = np.asarray(self.backbone.mean, np.float32)
-    std = np.asarray(self.backbone.std, np.float32)
-    values = (image.astype(np.float32) / np.float32(255) - mean) / std
-    if self.backbone.order == "bgr":
-      values = values[..., ::-1]
-    if self.first:
-      values = values.transpose(2, 0, 1)
-    name, output = self.session.get_inputs()[0], self.session.get_outputs()[0]
-    with _failing(self.place), _limited() as options:
-      found = self.session.run(
-          [output.name], {name.name: np.ascontiguousarray(values[None])},
-          options,
-      )[0].ravel()
+    found = self.outputs(image[None])
     if not (
         found.dtype == np.float32
         and 1 <= found.size <= _MOST_FEATURES
@@ -137,6 +125,30 @@ class Network:
           " first output"
       )
     return found
+
+  def outputs(self, images: np.ndarray) -> np.ndarray:
+    """Return all values of the first output for images together, [m].
+
+    Args:
+      images: uint8[n, ...] of `shape`; n is 1 for features, since the graph may
+        mix images.
+
+    Raises:
+      DataError: the graph fails or takes too long.
+    """
+    mean = np.asarray(self.backbone.mean, np.float32)
+    std = np.asarray(self.backbone.std, np.float32)
+    values = (images.astype(np.float32) / np.float32(255) - mean) / std
+    if self.backbone.order == "bgr":
+      values = values[..., ::-1]
+    if self.first:
+      values = values.transpose(0, 3, 1, 2)
+    name, output = self.session.get_inputs()[0], self.session.get_outputs()[0]
+    with _failing(self.place), _limited() as options:
+      found: np.ndarray = self.session.run(
+          [output.name], {name.name: np.ascontiguousarray(values)}, options
+      )[0]
+    return found.ravel()
 
 
 def read(path: str | os.PathLike[str]) -> bytes:

@@ -133,9 +133,10 @@ def write(
       "model": predictor.contents[folder_lib.MODEL].decode(),
       "privacy_statement": predictor.contents[folder_lib.STATEMENT].decode(),
   }
-  how, network, batch = found.preprocessing, predictor.backbone, "n"
-  if network is not None:  # Its number of images may be 1.
-    batch = network.session.get_inputs()[0].shape[0]
+  how, network = found.preprocessing, predictor.backbone
+  batch: int | str = "n"
+  if network is not None and not _takes_several(network):
+    batch = 1
   x = graph.input(_KINDS[how.dtype], batch, *how.shape)
   x = graph.add("Cast", x, to=onnx.TensorProto.FLOAT)
   if how.dtype == "uint8":
@@ -251,6 +252,22 @@ class _Graph:
     return model.SerializeToString()
 
 
+def _takes_several(network: backbone_lib.Network) -> bool:
+  """Return whether a backbone makes of two images what it makes of each."""
+  first = np.zeros(network.shape, np.uint8)
+  second = np.random.default_rng(0).integers(
+      0, 256, network.shape, np.uint8
+  )
+  each = np.concatenate([network.features(one) for one in (first, second)])
+  try:
+    both = network.outputs(np.stack([first, second]))
+  except errors.DataError:  # A graph for one image.
+    return False
+  return both.shape == each.shape and np.allclose(
+      both, each, rtol=1e-4, atol=1e-5 * float(np.abs(each).max())
+  )
+
+
 def _joined(graph: _Graph, network: backbone_lib.Network, x: str) -> str:
   """Add a backbone, from scaled images [n, H, W, 3] to features.
 
@@ -282,7 +299,10 @@ def _joined(graph: _Graph, network: backbone_lib.Network, x: str) -> str:
   model.ir_version = max(model.ir_version, inner.ir_version)
   model.graph.node.extend(inner.graph.node)
   model.graph.initializer.extend(inner.graph.initializer)
-  return inner.graph.output[0].name
+  # An output for one image may lack its axis.
+  size = network.features(np.zeros(network.shape, np.uint8)).size
+  shape = np.array([-1, size])
+  return graph.add("Reshape", inner.graph.output[0].name, shape)
 
 
 def _classified(graph: _Graph, model: Adapted, x: str) -> list[str]:

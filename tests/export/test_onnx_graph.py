@@ -6,6 +6,7 @@ import sys
 
 import jax
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
@@ -170,6 +171,22 @@ def test_prototypes_under_noise_have_both_statements(members, run, tmp_path):
   assert not stated.differences and "privacy_statement" in metadata
 
 
+def with_backbone(predictor, network):
+  """A model on features, which takes images of a backbone instead."""
+  return dataclasses.replace(
+      predictor,
+      backbone=network,
+      description=dataclasses.replace(
+          predictor.description,
+          backbone=network.backbone,
+          preprocessing=folder.Preprocessing(
+              kind="image", shape=network.shape, dtype="uint8",
+              resample="bilinear",
+          ),
+      ),
+  )
+
+
 @pytest.mark.parametrize("first", [True, False])
 def test_a_backbone_is_joined_with_what_was_learned(first, run, tmp_path):
   predictor = predictor_of(run, _NETWORKS["features by scale"][0], (7,))
@@ -181,17 +198,7 @@ def test_a_backbone_is_joined_with_what_was_learned(first, run, tmp_path):
       content.SerializeToString(), mean=(0.1, 0.2, 0.3), size=8,
       order="rgb" if first else "bgr",
   )
-  predictor = dataclasses.replace(
-      predictor,
-      backbone=network,
-      description=dataclasses.replace(
-          predictor.description,
-          backbone=network.backbone,
-          preprocessing=folder.Preprocessing(
-              kind="image", shape=(8, 8, 3), dtype="uint8", resample="bilinear"
-          ),
-      ),
-  )
+  predictor = with_backbone(predictor, network)
   images = examples(predictor, 40)
   noised = predictor.adapt(images, ["a", "b"] * 20, epsilon=9, private_seed=1)
   for model in (adapted(predictor), noised):
@@ -205,6 +212,49 @@ def test_a_backbone_is_joined_with_what_was_learned(first, run, tmp_path):
     onnx_graph.write(
         tmp_path / "old.onnx", dataclasses.replace(predictor, backbone=old)
     )
+
+
+@pytest.mark.parametrize("name", ["squeezed", "cells", "mixing"])
+def test_a_joined_backbone_takes_each_image_by_itself(name, run, tmp_path):
+  """Some outputs lack the axis of one image, or depend on all of several."""
+  node, arrays = onnx.helper.make_node, {}
+  nodes = [node("Conv", ["x", "kernel"], ["y"])]
+  if name == "squeezed":
+    nodes += [
+        node("GlobalAveragePool", ["y"], ["z"]),
+        node("Squeeze", ["z"], ["found"]),
+    ]
+  elif name == "cells":
+    arrays = {"rows": np.array([-1, 7])}
+    nodes += [
+        node("Transpose", ["y"], ["z"], perm=[0, 2, 3, 1]),
+        node("Reshape", ["z", "rows"], ["found"]),
+    ]
+  else:
+    nodes += [
+        node("ReduceMean", ["y"], ["mean"], axes=[0]),
+        node("Add", ["y", "mean"], ["found"]),
+    ]
+  content = test_backbone.graph(nodes)
+  content.graph.initializer.extend(
+      onnx.numpy_helper.from_array(a, n) for n, a in arrays.items()
+  )
+  network = test_backbone.opened(content.SerializeToString())
+  size = network.features(np.zeros((8, 8, 3), np.uint8)).size
+  predictor = predictor_of(
+      run, _NETWORKS["features by scale"][0], (size,)
+  )
+  model = adapted(with_backbone(predictor, network))
+  images = examples(model.predictor, 5)
+  session, _ = written(tmp_path / "model.onnx", model)
+  wanted = model.predict(images).probabilities
+  for one, own in zip(images, wanted):
+    found = session.run(None, {"examples": one[None]})[0]
+    np.testing.assert_allclose(found, own[None], atol=1e-5)
+  several = session.get_inputs()[0].shape[0]
+  assert several == (1 if name == "mixing" else "n")
+  if several == "n":
+    same(session, model, images)
 
 
 def test_what_no_graph_computes_is_refused(run, tmp_path, monkeypatch):
