@@ -447,7 +447,7 @@ class Predictor:
         epsilon=epsilon, delta=delta, neighbours=neighbours,
         private_seed=private_seed,
     )
-    text = self.contents[folder_lib.CARD].decode()
+    text = self.contents.get(folder_lib.CARD, b"").decode(errors="replace")
     statement = released.statement
     added = {
         folder_lib.CARD: card.with_adaptation(text, statement).encode(),

@@ -16,9 +16,9 @@ and Wang, "Improving the Gaussian Mechanism for Differential Privacy", ICML
 2018). A prototype is the direction of a class in the noised sum. Nothing else
 about the examples leaves: directions need no counts.
 
-Not covered: float32's rounding, of the noised sum and of the embeddings, whose
-last bits may depend on an image's place in a block; see
-docs/decisions/floating_point.md.
+The sum is float64, and is rounded to float32 after the noise. Not covered: the
+rounding of the noise and of the embeddings, float32, whose last bits may depend
+on an image's place in a block; see docs/decisions/floating_point.md.
 """
 
 import collections
@@ -218,9 +218,9 @@ def _noised(
     text = f"episodic_dp private seed {private_seed} of an adaptation"
     data = hashlib.sha256(text.encode()).digest()[: keys.KEY_BYTES]
   key = keys.step_key(keys.secret_key(data), keys.NOISE, jnp.int32(0))
-  return np.asarray(
-      noise.add_noise(key, jnp.asarray(total, jnp.float32), stddev)
-  )
+  drawn = noise.add_noise(key, jnp.zeros(total.shape, jnp.float32), stddev)
+  # If it were rounded before, a unit could move a large sum by more.
+  return (total + np.asarray(drawn, np.float64)).astype(np.float32)
 
 
 def read(
@@ -234,8 +234,8 @@ def read(
     shape: (members, d) of the model.
 
   Raises:
-    RunError, PlanError: a file is missing or damaged, or does not fit the
-      model; one sentence.
+    RunError, PlanError, DataError: a file is missing or damaged, or does not
+      fit the model; one sentence.
   """
   place = root / folder.ADAPTATION
   verification = statement_lib.verify_file(place, contents[folder.ADAPTATION])
@@ -245,20 +245,23 @@ def read(
   arrays = folder.read_arrays(
       contents.get(folder.PROTOTYPES, b""), str(name)
   )
-  classes = statement.get("classes") or ()
+  classes = labels_lib.read(
+      "the classes of an adaptation", statement.get("classes") or []
+  ).tolist()
   wanted = {"centre": shape, "prototypes": (len(classes), *shape)}
   found = {key: array.shape for key, array in arrays.items()}
   if (
       found != wanted
       or not all(np.isfinite(array).all() for array in arrays.values())
       or len(statement["guarantees"]) != 1
+      or classes != statement["classes"]
+      or len({*classes}) < len(classes)
   ):
     raise errors.RunError(
         f"{name} holds {errors.shown(found)}, where this model and"
-        f" {folder.ADAPTATION} need finite {wanted}: get the folder again from"
-        " its publisher"
+        f" {folder.ADAPTATION} need finite {wanted}, and the classes"
+        " different names: get the folder again from its publisher"
     )
-  labels_lib.read("the classes of an adaptation", classes)
   return Released(
       statement=statement,
       **{key: array.astype(np.float32) for key, array in arrays.items()},

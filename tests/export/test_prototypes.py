@@ -151,6 +151,16 @@ def test_the_noise_has_the_stated_deviation(neighbours):
   assert abs(np.corrcoef(noise)[0, 1]) < 0.05
 
 
+def test_a_large_sum_is_not_rounded_before_the_noise():
+  """Of 10^7 units alike one would move it by 0 or 1 in place of 0.5."""
+  total = np.full((2, 1, 2001), 1e7)
+  stddev, seed = 1e7, 3
+  moved = prototypes._noised(total + 0.5, stddev, seed).astype(float)
+  moved -= prototypes._noised(total, stddev, seed)
+  exact = prototypes._noised(0 * total, stddev, seed).astype(float)
+  assert 0.45 < moved[np.abs(total + exact) < 2e6].mean() < 0.55
+
+
 @pytest.mark.parametrize("neighbours", RELATIONS)
 def test_an_attack_measures_nearly_the_claim(neighbours, monkeypatch):
   """Each coordinate has its own noise, as in a run of its own."""
@@ -380,8 +390,19 @@ def test_a_wrong_folder_is_refused(exported, tmp_path):
       (folder.ADAPTATION, json.dumps(fewer).encode(), "need finite"),
       (folder.ADAPTATION, json.dumps(lower).encode(), "promises more"),
       (folder.ADAPTATION, right[folder.STATEMENT], "need finite"),
+      *((folder.ADAPTATION, json.dumps(statement | {"classes": names}).encode(),
+         match) for names, match in (
+             (5, "classes of an adaptation"), (list("aabc"), "different names"),
+             ([[name] for name in "abcd"], "different names"),
+         )),
   ):
     contents = {**right, name: content}
     with pytest.raises(ValueError, match=match) as e:
       export.Predictor.of_contents(contents, tmp_path)
     assert "\n" not in str(e.value)
+  # A card is text for people, and may be missing or of any bytes.
+  bare = {name: c for name, c in right.items() if name != folder.CARD}
+  for contents in (bare, {**right, folder.CARD: b"\xff"}):
+    other = export.Predictor.of_contents(contents, tmp_path)
+    again = other.adapt(images, labels, epsilon=1.0, public=images[:2])
+    assert b"| example |" in again.predictor.contents[folder.CARD]
