@@ -40,6 +40,7 @@ from episodic_dp.models import model as model_lib
 from episodic_dp.models import networks
 from episodic_dp.models import parts
 from episodic_dp.output import files
+from episodic_dp.output import quoting
 
 Arrays = dict[str, np.ndarray]  # Name of a parameter or moment -> array.
 
@@ -146,7 +147,9 @@ def write(
   if isinstance(model, Adapted):
     mean = graph.add("Mean", *_classified(graph, model, x))
     graph.output(mean, "probabilities", "FLOAT", "n", len(model.classes))
-    names = np.array([str(label) for label in model.classes], object)
+    # Names of folders may be no UTF-8.
+    texts = [quoting.printable(str(label)) for label in model.classes]
+    names = np.array(texts, object)
     graph.output(names, "classes", "STRING", len(names))
     metadata["classes"] = json.dumps(model.classes)
     if model.released is not None:

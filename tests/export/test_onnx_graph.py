@@ -113,9 +113,20 @@ def same(session, model, images):
   return found
 
 
-def adapted(predictor):
+def adapted(predictor, names=("a", "ß", "c")):
   shown = examples(predictor, 4 * WAY)[: 2 * WAY]
-  return predictor.adapt(shown, ["a", "ß", "c"] * 2)
+  return predictor.adapt(shown, [*names] * 2)
+
+
+def test_names_of_folders_of_any_bytes_are_texts(run, tmp_path):
+  model = adapted(
+      predictor_of(run, *_NETWORKS["mlp"]), ("a", "b\nc", "d\udcff")
+  )
+  session, metadata = written(tmp_path / "model.onnx", model)
+  images = examples(model.predictor, 2)
+  _, classes = session.run(None, {"examples": images})
+  assert [*classes] == ["a", r"b\nc", r"d\udcff"]
+  assert json.loads(metadata["classes"]) == [*model.classes]
 
 
 @pytest.mark.few(4)
