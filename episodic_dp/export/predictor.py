@@ -442,10 +442,13 @@ class Predictor:
     total = prototypes.clipped_sum(
         prototypes.directions(embedded, centre), found, units, len(names)
     )
+    digest = None
+    if self.backbone is not None:
+      digest = self.backbone.backbone.digest
     released = prototypes.release(
         total, centre, names, units=int(units.max()) + 1, level=level,
         epsilon=epsilon, delta=delta, neighbours=neighbours,
-        private_seed=private_seed,
+        private_seed=private_seed, backbone=digest,
     )
     text = self.contents.get(folder_lib.CARD, b"").decode(errors="replace")
     statement = released.statement

@@ -160,6 +160,7 @@ def release(
     delta: float | None = None,
     neighbours: report.Relation = "add-or-remove",
     private_seed: int | None = None,
+    backbone: str | None = None,
 ) -> Released:
   """Add noise to a sum of contributions, and keep directions alone.
 
@@ -173,6 +174,7 @@ def release(
     delta: in (0, 1), or None for `report.usual_delta`.
     neighbours: the relation.
     private_seed: seed of the noise, None for a secret key.
+    backbone: digest of the network that made the features, None without any.
 
   Raises:
     PlanError: a value is out of range.
@@ -194,6 +196,7 @@ def release(
   statement = statement_lib.run_statement(
       ledger, delta=delta, neighbours=neighbours, classes=[*classes],
       fixed_seed=private_seed is not None, lineage=(secrets.token_hex(8),),
+      backbone=backbone,
   )
   noised = _noised(
       total, mechanism.noise_multiplier * CLIP_NORM, private_seed

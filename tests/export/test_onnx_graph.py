@@ -15,6 +15,7 @@ from episodic_dp import errors
 from episodic_dp import export
 from episodic_dp import models
 from episodic_dp import options
+from episodic_dp.accounting import report
 from episodic_dp.data.own_data import rows
 from episodic_dp.export import folder
 from episodic_dp.export import onnx_graph
@@ -212,6 +213,7 @@ def test_a_backbone_is_joined_with_what_was_learned(first, run, tmp_path):
   predictor = with_backbone(predictor, network)
   images = examples(predictor, 40)
   noised = predictor.adapt(images, ["a", "b"] * 20, epsilon=9, private_seed=1)
+  assert report.EMBEDDED in noised.guarantee.caveat
   for model in (adapted(predictor), noised):
     session, _ = written(tmp_path / "model.onnx", model)
     each = [session.run(None, {"examples": one[None]})[0] for one in images]
