@@ -100,10 +100,14 @@ def main(values: flags.FlagValues) -> None:
     terms = given | {
         "epsilon": values.epsilon, "neighbours": values.neighbours,
     }
-  elif values.epsilon is not None or any(given.values()):
+  elif (
+      values.epsilon is not None
+      or any(given.values())
+      or values.neighbours != report.RELATIONS[0]
+  ):
     app.fail(
-        "--delta, --public and --classes need --epsilon, and --epsilon needs"
-        " --support: give both, or leave them out"
+        "--delta, --public, --classes and --neighbours need --epsilon, and"
+        " --epsilon needs --support: give both, or leave them out"
     )
   predictor = Predictor.load(values.model, backbone=values.backbone)
   result = adaptation.adapt(

@@ -418,11 +418,12 @@ class Predictor:
     rows = preprocessing.of_arrays(how, images, "the support images")
     if epsilon is None:
       given = (people, delta, classes, public, private_seed)
-      if any(one is not None for one in given):
+      usual = neighbours == report.RELATIONS[0]
+      if not usual or any(one is not None for one in given):
         raise plan.PlanError(
-            "people, delta, classes, public and private_seed belong to an"
-            " adaptation with a guarantee: give epsilon, such as epsilon=1.0,"
-            " or leave them out"
+            "people, delta, classes, public, neighbours and private_seed belong"
+            " to an adaptation with a guarantee: give epsilon, such as"
+            " epsilon=1.0, or leave them out"
         )
       return self._adapted_to(rows, labels)
     if public is not None:

@@ -90,6 +90,9 @@ def test_people_of_the_support_have_a_guarantee(call, folders, tmp_path):
       ((model, query), "give --support"),
       ((model, query, support), "2 folders deep"),
       ((model, query, support, "--delta=0.1"), "need --epsilon"),
+      (
+          (model, query, support, "--neighbours=replace-one"), "need --epsilon"
+      ),
       ((model, query, "--epsilon=1"), "needs --support"),
       ((model, query, support, "--epsilon=1", "--classes=a,b"), "glyph 0"),
   ):

@@ -370,8 +370,9 @@ def test_without_a_proof_there_is_no_adaptation(run, exported):
   refused(errors.PlanError, "neighbours=", images, labels, neighbours="x")
   refused(errors.DataError, "3 people", images, labels, people[:3])
   refused(errors.DataError, "label 3 is not", images, labels, classes=[0, 1, 2])
-  refused(errors.PlanError, "give epsilon", images, labels, people,
-          epsilon=None)
+  for forgotten in ({"people": people}, {"neighbours": "replace-one"}):
+    refused(errors.PlanError, "give epsilon", images, labels, epsilon=None,
+            **forgotten)
   with pytest.raises(unsound, match="without noise"):
     model.adapt(images, labels).save("nowhere")
 
