@@ -18,6 +18,7 @@ import numpy as np
 from episodic_dp import errors
 from episodic_dp.data.own_data import readers
 from episodic_dp.data.own_data import trees
+from episodic_dp.export import folder
 from episodic_dp.export.predictor import Adapted
 from episodic_dp.export.predictor import Predictions
 from episodic_dp.export.predictor import Predictor
@@ -180,6 +181,12 @@ def adapt(
     )
   files.check_folder(out)
   place = files.path_of(out) / ADAPTED
+  if terms and (place / folder.ADAPTATION).exists():
+    raise errors.RunError(
+        f"{place} is adapted already, and to adapt again costs the same people"
+        f" again: classify with --model={place} and without --support, or give"
+        " another --out"
+    )
   if terms:
     files.check_new_folder(place)
   if public is not None:

@@ -86,6 +86,10 @@ def test_people_of_the_support_have_a_guarantee(call, folders, tmp_path):
   assert again.returncode == 0, again.stderr
   assert (tmp_path / "more" / "predictions.csv").read_text() == first
   assert "adaptation: epsilon = 49" in again.stdout
+  # After a query that failed nobody is told to pay twice.
+  twice = call("adapt", model, support, query, f"--out={out}", *private)
+  assert twice.returncode == 1
+  assert re.search("costs the same people .* --model=.*adapted", twice.stderr)
   for words, match in (
       ((model, query), "give --support"),
       ((model, query, support), "2 folders deep"),
