@@ -298,6 +298,12 @@ class Predictor:
           found.backbone, contents[folder_lib.BACKBONE],
           str(root / folder_lib.BACKBONE),
       )
+      if backbone.shape != found.preprocessing.shape:
+        raise errors.RunError(
+            f"{root / folder_lib.MODEL} has images of shape"
+            f" {found.preprocessing.shape}, and its backbone takes"
+            f" {backbone.shape}: get the folder again from its publisher"
+        )
     arrays = {
         name: folder_lib.read_arrays(contents[name], str(root / name))
         for name in found.files

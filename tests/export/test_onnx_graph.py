@@ -15,6 +15,7 @@ from episodic_dp import errors
 from episodic_dp import export
 from episodic_dp import models
 from episodic_dp import options
+from episodic_dp import plain
 from episodic_dp.accounting import report
 from episodic_dp.data.own_data import rows
 from episodic_dp.export import folder
@@ -268,6 +269,21 @@ def test_a_joined_backbone_takes_each_image_by_itself(name, run, tmp_path):
   assert several == (1 if name == "mixing" else "n")
   if several == "n":
     same(session, model, images)
+
+
+def test_a_folder_and_its_backbone_have_images_of_one_size(run, tmp_path):
+  """The size of a folder is bounded, and decides how much memory is taken."""
+  network = test_backbone.opened(
+      test_backbone.graph(shape=("n", 3, "h", "w")).SerializeToString(),
+      size=60_000,
+  )
+  contents = folder.read(run.model)
+  described = json.loads(contents[folder.MODEL])
+  described["backbone"] = plain.to_plain(network.backbone) | {"features": 7}
+  contents[folder.MODEL] = json.dumps(described).encode()
+  contents[folder.BACKBONE] = network.content
+  with pytest.raises(errors.RunError, match="takes .60000, 60000, 3."):
+    export.Predictor.of_contents(contents, tmp_path)
 
 
 def test_what_no_graph_computes_is_refused(run, tmp_path, monkeypatch):
