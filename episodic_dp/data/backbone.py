@@ -143,12 +143,14 @@ class Network:
       values = values[..., ::-1]
     if self.first:
       values = values.transpose(0, 3, 1, 2)
-    name, output = self.session.get_inputs()[0], self.session.get_outputs()[0]
+    name = self.session.get_inputs()[0].name
     with _failing(self.place), _limited() as options:
-      found: np.ndarray = self.session.run(
-          [output.name], {name.name: np.ascontiguousarray(values)}, options
+      output = self.session.get_outputs()[0].name
+      found = self.session.run(
+          [output], {name: np.ascontiguousarray(values)}, options
       )[0]
-    return found.ravel()
+      flat: np.ndarray = found.ravel()  # A sequence has none.
+    return flat
 
 
 def read(path: str | os.PathLike[str]) -> bytes:

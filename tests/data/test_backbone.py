@@ -242,6 +242,18 @@ def test_a_hostile_graph_is_bounded(what, match, monkeypatch):
     network.features(np.full((side, side, 3), 255, np.uint8))
 
 
+def test_an_output_that_is_no_array_ends_in_one_sentence():
+  lists = graph([helper.make_node("SequenceConstruct", ["x"], ["found"])])
+  lists.graph.output[0].CopyFrom(
+      helper.make_tensor_sequence_value_info("found", FLOAT, None)
+  )
+  nothing = graph()
+  del nothing.graph.output[:]
+  for model in (lists, nothing):
+    with pytest.raises(errors.DataError, match="cannot be used"):
+      opened(model.SerializeToString()).features(np.zeros((8, 8, 3), np.uint8))
+
+
 def test_a_missing_package_or_file_is_named(monkeypatch, tmp_path):
   with pytest.raises(FileNotFoundError, match="give an ONNX file"):
     backbone_lib.read(tmp_path / "none.onnx")
