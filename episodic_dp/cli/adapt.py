@@ -103,7 +103,7 @@ def main(values: flags.FlagValues) -> None:
   elif (
       values.epsilon is not None
       or any(given.values())
-      or values.neighbours != report.RELATIONS[0]
+      or values["neighbours"].present
   ):
     app.fail(
         "--delta, --public, --classes and --neighbours need --epsilon, and"

@@ -146,11 +146,10 @@ class Network:
     name = self.session.get_inputs()[0].name
     with _failing(self.place), _limited() as options:
       output = self.session.get_outputs()[0].name
-      found = self.session.run(
+      (found,) = self.session.run(
           [output], {name: np.ascontiguousarray(values)}, options
-      )[0]
-      flat: np.ndarray = found.ravel()  # A sequence has none.
-    return flat
+      )
+      return found.ravel()  # A sequence has none.
 
 
 def read(path: str | os.PathLike[str]) -> bytes:

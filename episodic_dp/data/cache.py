@@ -73,6 +73,9 @@ def mapped_rows(
     opened: called if the rows have to be computed; returns a function from the
       number of a row to the row.
     unit: name of a row, for a progress bar.
+
+  Raises:
+    DataError: a row has another shape than the first one.
   """
 
   def write() -> None:
@@ -86,7 +89,13 @@ def mapped_rows(
 
       def make(chosen: range) -> int:
         for number in chosen:
-          rows[number] = row(number)
+          values = row(number)
+          if values.shape != first.shape:  # NumPy would repeat a single one.
+            raise errors.DataError(
+                f"{unit} {number} has another shape than the first: give data,"
+                " or a backbone, of one shape"
+            )
+          rows[number] = values
         return len(chosen)
 
       rows[0] = first

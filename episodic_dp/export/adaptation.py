@@ -181,13 +181,13 @@ def adapt(
     )
   files.check_folder(out)
   place = files.path_of(out) / ADAPTED
-  if terms and (place / folder.ADAPTATION).exists():
-    raise errors.RunError(
-        f"{place} is adapted already, and to adapt again costs the same people"
-        f" again: classify with --model={place} and without --support, or give"
-        " another --out"
-    )
   if terms:
+    if (place / folder.ADAPTATION).exists():
+      raise errors.RunError(
+          f"{place} is adapted already, and to adapt again costs the same"
+          f" people again: classify with --model={place} and without --support,"
+          " or give another --out"
+      )
     files.check_new_folder(place)
   if public is not None:
     terms["public"] = read(listed(public), invert=invert)

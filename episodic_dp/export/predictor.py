@@ -300,9 +300,8 @@ class Predictor:
       )
       if backbone.shape != found.preprocessing.shape:
         raise errors.RunError(
-            f"{root / folder_lib.MODEL} has images of shape"
-            f" {found.preprocessing.shape}, and its backbone takes"
-            f" {backbone.shape}: get the folder again from its publisher"
+            f"{root / folder_lib.MODEL} has images of another size than its"
+            " backbone: get the folder again from its publisher"
         )
     arrays = {
         name: folder_lib.read_arrays(contents[name], str(root / name))
@@ -449,9 +448,8 @@ class Predictor:
     total = prototypes.clipped_sum(
         prototypes.directions(embedded, centre), found, units, len(names)
     )
-    digest = None
-    if self.backbone is not None:
-      digest = self.backbone.backbone.digest
+    backbone = self.description.backbone
+    digest = backbone.digest if backbone else None
     released = prototypes.release(
         total, centre, names, units=int(units.max()) + 1, level=level,
         epsilon=epsilon, delta=delta, neighbours=neighbours,

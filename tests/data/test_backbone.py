@@ -316,6 +316,23 @@ def test_people_and_a_file_become_features(people, tmp_path):
   assert [*(tmp_path / "cache" / "own_data").glob("*.npy")] == [prepared]
 
 
+def test_every_image_has_as_many_features(people):
+  """A single one would be repeated to the number of the first image."""
+  nodes = [
+      helper.make_node("Relu", ["x"], ["y"]),
+      helper.make_node("NonZero", ["y"], ["z"]),
+      helper.make_node("Cast", ["z"], ["found"], to=FLOAT),
+  ]
+  content = graph(nodes).SerializeToString()
+  (people.parent / "b.onnx").write_bytes(content)
+  with pytest.raises(errors.DataError, match="another shape than the first"):
+    described(people).data.load(data_dir=people)
+  images = np.zeros((2, 8, 8, 3), np.uint8)
+  images[0], images[1, :4] = 255, 255
+  with pytest.raises(errors.DataError, match="another number of features"):
+    list(rows_lib.features(images, opened(content)))
+
+
 def test_participants_of_cifar_fs_own_features(tmp_path, monkeypatch):
   small, root = small_sets.SETS["sheets"], tmp_path / "sheets"
   root.mkdir()

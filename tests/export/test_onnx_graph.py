@@ -282,7 +282,7 @@ def test_a_folder_and_its_backbone_have_images_of_one_size(run, tmp_path):
   described["backbone"] = plain.to_plain(network.backbone) | {"features": 7}
   contents[folder.MODEL] = json.dumps(described).encode()
   contents[folder.BACKBONE] = network.content
-  with pytest.raises(errors.RunError, match="takes .60000, 60000, 3."):
+  with pytest.raises(errors.RunError, match="of another size than"):
     export.Predictor.of_contents(contents, tmp_path)
 
 

@@ -230,8 +230,19 @@ def features(
   Args:
     images: uint8[n, H, W, 1 or 3].
     network: a backbone; images are scaled to its size.
+
+  Raises:
+    DataError: it fails, or its numbers of features differ.
   """
   with phases.progress(len(images), "image") as progress:
+    size = 0
     for image in images:
-      yield network.features(resized(image, network.shape))
+      found = network.features(resized(image, network.shape))
+      size = size or found.size
+      if found.size != size:
+        raise DataError(
+            "the backbone makes another number of features of each image: give"
+            " one that always makes as many"
+        )
+      yield found
       progress.update()
