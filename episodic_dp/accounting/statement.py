@@ -279,8 +279,8 @@ def verify_file(
     return verify(read(path) if content is None else loads(content))
   except OSError as e:
     raise PlanError(
-        f"{path}: it cannot be read ({e.strerror}): give a work directory with"
-        f" a {FILE}, or the JSON file of a privacy statement"
+        f"{e.filename or path}: it cannot be read ({e.strerror}): give a work"
+        f" directory with a {FILE}, or the JSON file of a privacy statement"
     ) from e
   except (PlanError, UnsoundPlanError) as e:
     text = quoting.printable(str(e))[:_LONGEST]

@@ -59,6 +59,8 @@ def run(
     _keep_compiled_programs()
     try:
       main(argv)
+    except BrokenPipeError:  # See `until_unread`.
+      raise
     except Exception as e:
       text = sentence(e) or _of_jax(e)
       if text is None:
@@ -100,6 +102,8 @@ def parse_flags(
     rest = values([argv[0], *fields])
   except flags.Error as e:
     text = str(e)
+    if "flag 'config.FIELD'" in text:
+      text = "this command takes no field of a config, --config.FIELD=VALUE"
     missing = re.search(r"Flag (--\w+) must have a value", text)
     if missing:
       text = f"the flag {missing[1]} is missing"
@@ -129,8 +133,10 @@ def is_required(flag: flags.Flag) -> bool:
 def until_unread() -> Iterator[None]:
   """End the program if nobody reads its output, as behind `| head`."""
   try:
-    yield
-    sys.stdout.flush()
+    try:
+      yield
+    finally:  # Also at the SystemExit with which absl ends.
+      sys.stdout.flush()
   except BrokenPipeError:
     # Otherwise Python would report the remaining output when it ends.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

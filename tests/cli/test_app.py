@@ -18,6 +18,8 @@ from episodic_dp.cli import commands
 from episodic_dp.cli import exit_status
 from tests import processes
 
+_GLYPHS = ("--config=glyphs",)
+
 
 def test_the_overview_names_every_command(call):
   for arguments in ((), ("--help",), ("-h",), ("help",)):
@@ -196,9 +198,10 @@ for name in {{*commands.COMMANDS}} - {{"account", "verify", "calibrate"}}:
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_reader_that_leaves_is_no_error(unbuffered):
+@pytest.mark.parametrize("arguments", [["--help"], ["account", *_GLYPHS]])
+def test_a_reader_that_leaves_is_no_error(unbuffered, arguments):
   with subprocess.Popen(
-      [sys.executable, "-m", "episodic_dp", "--help"],
+      [sys.executable, "-m", "episodic_dp", *arguments],
       stdout=subprocess.PIPE, stderr=subprocess.PIPE,
       env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
   ) as process:
