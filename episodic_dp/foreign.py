@@ -44,7 +44,8 @@ def reading(place: object, fault: str, remedy: str) -> Iterator[None]:
 
 def reason(error: Exception, place: object) -> str:
   """Shorten a library's error message, which may quote the whole file."""
-  text = " ".join(str(error).replace(str(place), "it").split())
+  text = str(getattr(error, "strerror", None) or error)
+  text = " ".join(text.replace(str(place), "it").split())
   text = text or type(error).__name__
   if "allow_pickle" in text:
     # NumPy reports any unknown content so, and advises to trust it.

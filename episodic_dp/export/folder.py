@@ -215,9 +215,11 @@ def read(root: pathlib.Path) -> dict[str, bytes]:
   except errors.RunError:
     raise
   except (OSError, ValueError, KeyError, TypeError, RecursionError) as e:
+    fault = f"has no {DIGESTS} that lists files"
+    if not root.exists():
+      fault = "does not exist"
     raise errors.RunError(
-        f"{root} has no {DIGESTS} that lists files: give a folder that"
-        " episodic-dp export wrote"
+        f"{root} {fault}: give a folder that episodic-dp export wrote"
     ) from e
   contents: dict[str, bytes] = {}
   left = _MOST_BYTES

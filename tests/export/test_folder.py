@@ -70,8 +70,8 @@ def test_digests_that_are_none(model, text):
 
 
 def test_a_folder_without_digests_is_none(tmp_path):
-  for folder_ in (tmp_path, tmp_path / "nowhere"):
-    refused("no digests.json", folder_)
+  refused("no digests.json", tmp_path)
+  refused("nowhere does not exist", tmp_path / "nowhere")
 
 
 def test_a_forged_epsilon_does_not_hold(model):
