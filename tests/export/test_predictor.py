@@ -151,6 +151,7 @@ def test_images_of_pillow_are_read_as_their_files(mode, run, tmp_path):
         (np.zeros((12, 12, 4), np.uint8), r"4 channels.*convert\('RGB'\)"),
         (np.zeros((12, 12, 2), np.uint8), "2 channels"),
         (np.full((12, 12), 3, np.int32), "uint8, 0 to 255"),
+        (np.zeros((3, 12, 12), np.uint8), "channels first: give numpy.moveax"),
     ],
 )
 def test_images_of_unknown_values_are_refused(image, match, run):

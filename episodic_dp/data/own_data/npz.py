@@ -170,6 +170,8 @@ def _check_examples(
         "uint8, such as (255 * values).round().astype('uint8') of values from 0"
         " to 1, or uint16, [n, height, width] or [n, height, width, 1 or 3]"
     )
+    if len(shape) == 4 and shape[1] in (1, 3):
+      wanted += " (channels last, by numpy.moveaxis(images, 1, -1))"
   else:
     fits = dtype.kind in "biuf" and 2 <= len(shape) <= 4
     wanted = "numbers [n, features], [n, time, channels] or [n, H, W, channels]"

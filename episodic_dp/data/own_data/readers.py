@@ -10,6 +10,7 @@ scaled by the range of its stored bits. No pixel affects the scale of a file.
 """
 
 from collections.abc import Callable
+import numbers
 import os
 import pathlib
 from typing import Any, NamedTuple
@@ -237,9 +238,15 @@ def image_of(values: np.ndarray, name: str) -> Example:
   """
   if values.ndim == 2:
     values = values[..., None]
-  if values.ndim != 3 or values.shape[2] not in (1, 3) or not values.size:
+  shape = values.shape
+  if len(shape) == 3 and shape[2] not in (1, 3) and shape[0] in (1, 3):
     raise DataError(
-        f"{name} is {values.dtype} of shape {values.shape}, but uint8 is an"
+        f"{name} has shape {shape}, channels first: give"
+        " numpy.moveaxis(image, 0, -1)"
+    )
+  if len(shape) != 3 or shape[2] not in (1, 3) or not values.size:
+    raise DataError(
+        f"{name} is {values.dtype} of shape {shape}, but uint8 is an"
         " image: save [height, width], [height, width, 1 or 3], or"
         " numbers as float32"
     )
@@ -250,6 +257,10 @@ def image_of(values: np.ndarray, name: str) -> Example:
 
 def features_of(values: np.ndarray, name: str) -> Example:
   """Return numbers with one to three axes as an example; DataError else."""
+  if values.dtype == object and all(
+      isinstance(value, numbers.Real) for value in values.flat
+  ):  # A row of a frame of pandas whose columns have several types.
+    values = values.astype(np.float64)
   if values.dtype.kind not in "biuf":
     raise DataError(
         f"{name} is {values.dtype}: save whole numbers or floating point"
