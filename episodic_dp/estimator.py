@@ -8,6 +8,7 @@ Example:
 from collections.abc import Callable, Iterator
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -24,6 +25,7 @@ from scipy import sparse
 from sklearn import base
 from sklearn import exceptions
 
+from episodic_dp import _validate
 from episodic_dp import accounting
 from episodic_dp import backends
 from episodic_dp import data
@@ -156,7 +158,10 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
     backends.ask_for_cores()
     backbone = self._backbone()
     train = _dataset(X, y, people, backbone)
-    run, _ = solving.spend(self._run(train, backbone), self.epsilon)
+    run, _ = solving.spend(
+        self._run(train, backbone), self.epsilon,
+        warn=functools.partial(warnings.warn, stacklevel=3),
+    )
     saved = json.dumps(plain.to_plain(self._saved())).encode()
     with contextlib.ExitStack() as stack:
       if not self.verbose:
@@ -417,6 +422,7 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
       self, train: data.ArrayDataset, backbone: backbone_lib.Backbone | None
   ) -> Run:
     """Describe the run."""
+    _validate.count("way", self.way, 2)
     features = train.images.dtype != np.uint8
     changes: dict[str, Any] = {
         "hierarchy": train.hierarchy,
@@ -566,12 +572,6 @@ def _rows(images: Any) -> np.ndarray:
     DataError: one cannot be used; one sentence.
   """
   features = isinstance(images, np.ndarray) and images.ndim == 2
-  shape: tuple[int, ...] = np.shape(images[0])
-  if len(shape) == 3 and shape[2] not in (1, 3) and shape[0] in (1, 3):
-    raise errors.DataError(
-        f"images have shape {shape}, channels first: give"
-        " np.moveaxis(images, 1, -1)"
-    )
   rows: list[np.ndarray] = []
   for number, given in enumerate(images):
     name = f"row {number} of the images"

@@ -300,6 +300,28 @@ def test_a_start_is_one_file_whatever_its_name(start):
     model.fit(*people_of((6,)))
 
 
+def test_frames_of_several_types_are_features(fitted):
+  model, (features, labels, _) = fitted
+  rows = features[:40].astype(object)  # Such as of nullable columns.
+  model.adapt(rows, labels[:40])
+  expected = model.predict_proba(features[40:])
+  model.adapt(features[:40], labels[:40])
+  np.testing.assert_array_equal(
+      model.predict_proba(features[40:].astype(object)), expected
+  )
+  rows[3, 1] = None
+  with pytest.raises(DataError, match="number 3 of .* is object"):
+    model.predict(rows)
+
+
+def test_too_small_an_epsilon_is_a_warning_of_python(caplog):
+  model = episodic_dp.FewShotClassifier(**(OPTIONS | dict(epsilon=1.5)))
+  with pytest.warns(UserWarning, match="more than a tenth of the") as heard:
+    model.fit(*people_of((6,)))
+  assert heard[0].filename == __file__
+  assert "--" not in str(heard[0].message) and not caplog.text
+
+
 def test_what_cannot_be_is_said():
   features, labels, people = people_of((6,))
   model = episodic_dp.FewShotClassifier(**OPTIONS)
@@ -311,7 +333,7 @@ def test_what_cannot_be_is_said():
   for match, wrong in (
       ("images as uint8, 0 to 255, or as float32, 0 to 1", images / 3.0),
       ("2 channels", np.stack([images, images], -1)),
-      ("channels first: give np.moveaxis", images[:, None]),
+      ("channels first: give numpy.moveaxis", images[:, None]),
       ("row 1 of the images has shape", [images[0], images[0, 1:]]),
       ("a masked array", np.ma.masked_greater(features, 1.0)),
       ("have shape (): give an array", None),
@@ -341,6 +363,7 @@ def test_what_cannot_be_is_said():
   for match, changed in (
       ("nothing would be learned", dict(way=5)),
       ("epsilon|noise", dict(way=2, epsilon=1e-6)),
+      ("way=1: expected a whole number of at least 2", dict(way=1)),
   ):
     with pytest.raises(plan.PlanError, match=match):
       model.set_params(**changed).fit(features, labels, people)

@@ -1,5 +1,6 @@
 """Find the noise, the steps or the tasks of a config for an epsilon."""
 
+from collections.abc import Callable
 import dataclasses
 import math
 from typing import Any
@@ -134,10 +135,12 @@ def spend(
     epsilon: float,
     *,
     neighbours: report.Relation = "add-or-remove",
+    warn: Callable[[str], None] = logging.warning,
 ) -> tuple[Run, Calibration]:
   """Set the noise with which all steps spend a target for `config.level`.
 
-  A noise multiplier above a tenth of a step's tasks is logged as a warning.
+  `warn` takes one sentence on a noise multiplier above a tenth of a step's
+  tasks.
 
   Returns:
     the config with this noise, and the calibration.
@@ -170,7 +173,7 @@ def spend(
     reached = report.rounded_up(1.01 * spent)
     advice = ", which is much:"
     if spent < _MOST_USEFUL:
-      advice = f": give --epsilon={reached},"
+      advice = ": give it,"
     text = (
         f"epsilon {epsilon:g} needs noise_multiplier"
         f" {found.noise_multiplier:g}, more than a tenth of the"
@@ -181,7 +184,7 @@ def spend(
     )
     if share > 1:
       raise errors.PlanError(text)
-    logging.warning(text)
+    warn(text)
   noise = {"mechanism.noise_multiplier": found.noise_multiplier}
   return config.replace(noise), found
 
