@@ -20,8 +20,6 @@ from typing import Any, Literal, NoReturn
 import warnings
 
 import numpy as np
-from PIL import Image
-from scipy import sparse
 from sklearn import base
 from sklearn import exceptions
 
@@ -234,7 +232,7 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
       PlanError, UnsoundPlanError: as in `Predictor.adapt`.
     """
     self._adapted = self.predictor.adapt(
-        _given(images), labels, people, **private
+        preprocessing.given(images), labels, people, **private
     )
     return self
 
@@ -251,12 +249,12 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
       NotFittedError: the estimator is not adapted.
       DataError: an example cannot be used.
     """
-    found = self._with_classes().predict(_given(X)).labels
+    found = self._with_classes().predict(preprocessing.given(X)).labels
     return labels_lib.read("predictions", found)
 
   def predict_proba(self, X: Any) -> np.ndarray:
     """Return float32[n, classes], the probability of each of `classes_`."""
-    return self._with_classes().predict(_given(X)).probabilities
+    return self._with_classes().predict(preprocessing.given(X)).probabilities
 
   def score(
       self, X: Any, y: Any, people: Any = None, sample_weight: Any = None
@@ -298,7 +296,7 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
       self, X: Any, labels: np.ndarray, people: Any, weights: np.ndarray
   ) -> float:
     """Return the mean share over the tasks of people; see `score`."""
-    images = _given(X)
+    images = preprocessing.given(X)
     people = labels_lib.read("people", people)
     _check_rows(images, labels, people)
     rng = np.random.default_rng(_SEED)
@@ -442,31 +440,6 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
     return run.resolved()
 
 
-def _given(images: Any) -> Any:
-  """Return examples as an array, or as a list of images of several kinds.
-
-  Raises:
-    DataError: they are sparse.
-  """
-  if sparse.issparse(images):
-    raise errors.DataError("the examples are sparse: give X.toarray()")
-  if np.ma.isMaskedArray(images):
-    raise errors.DataError(
-        "the examples are a masked array: give X.filled(VALUE), or leave out"
-        " the rows with masked values"
-    )
-  if isinstance(images, (list, tuple)):
-    kinds = {np.shape(image) for image in images}
-    if len(kinds) > 1 or any(isinstance(i, Image.Image) for i in images):
-      return list(images)
-  found = np.asarray(images)
-  if not found.ndim or not found.size:
-    raise errors.DataError(
-        f"the examples have shape {found.shape}: give an array [n, ...]"
-    )
-  return found
-
-
 def _weights(given: Any, n: int) -> np.ndarray:
   """Return float64[n], equal weights for None.
 
@@ -534,7 +507,7 @@ def _dataset(
 
   With a backbone they are its features.
   """
-  images = _given(images)
+  images = preprocessing.given(images)
   labels = labels_lib.read("labels", labels)
   people = labels_lib.read("people", people)
   _check_rows(images, labels, people)

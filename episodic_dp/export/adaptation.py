@@ -81,6 +81,9 @@ def listed(
       the place.
   """
   root = files.path_of(path)
+  if not root.is_dir():
+    fault = "is no folder" if root.exists() else "does not exist"
+    raise errors.DataError(f"{root} {fault}: give a folder of images")
   found = trees.scan(root)
   names = found.files
   if not names:

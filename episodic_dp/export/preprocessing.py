@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
+from scipy import sparse
 
 from episodic_dp import errors
 from episodic_dp.data.own_data import readers
@@ -38,6 +39,33 @@ def row(how: folder.Preprocessing, example: readers.Example) -> np.ndarray:
       first="the training data held",
   )
   return form.row(example._replace(values=values))
+
+
+def given(images: Any) -> Any:
+  """Return examples as an array, or as a list of images of several kinds.
+
+  Raises:
+    DataError: they are sparse, masked, empty or no array.
+  """
+  if sparse.issparse(images):
+    raise errors.DataError("the examples are sparse: give X.toarray()")
+  if np.ma.isMaskedArray(images):
+    raise errors.DataError(
+        "the examples are a masked array: give X.filled(VALUE), or leave out"
+        " the rows with masked values"
+    )
+  if isinstance(images, (list, tuple)):
+    kinds = {np.shape(image) for image in images}
+    if len(kinds) > 1 or any(isinstance(i, Image.Image) for i in images):
+      return list(images)
+  if isinstance(images, Image.Image):
+    raise errors.DataError("the examples are one image: give a list, [image]")
+  found = np.asarray(images)
+  if not found.ndim or not found.size:
+    raise errors.DataError(
+        f"the examples have shape {found.shape}: give an array [n, ...]"
+    )
+  return found
 
 
 def of_arrays(
@@ -69,6 +97,8 @@ def blocks(
 
   The arguments and errors are those of `of_arrays`.
   """
+  if not isinstance(images, (list, tuple, Iterator)):
+    images = given(images)
   rows_ = (
       row(how, _example(how, values, f"number {number} of {what}"))
       for number, values in enumerate(images)
@@ -115,6 +145,11 @@ def image(given: Any, name: str) -> readers.Example:
   if isinstance(given, Image.Image):
     return readers.picture_of(given, name)
   values = np.asarray(given)
+  if values.ndim < 2:
+    raise errors.DataError(
+        f"{name} is {values.dtype} of shape {values.shape}: give images"
+        " [n, height, width], a list of such or of Pillow's, or [image] for one"
+    )
   if values.ndim == 3 and values.shape[2] in (2, 4):
     raise errors.DataError(
         f"{name} has {values.shape[2]} channels, and which they are is not"

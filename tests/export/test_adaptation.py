@@ -33,11 +33,13 @@ def test_examples_are_listed_by_class(tmp_path):
 
 
 def test_folders_that_are_no_examples_are_named(tmp_path):
-  def refused(match):
+  def refused(match, place=tmp_path):
     with pytest.raises(DataError, match=match) as e:
-      adaptation.listed(tmp_path)
+      adaptation.listed(place)
     assert "\n" not in str(e.value)
 
+  refused("nowhere does not exist: give a folder", tmp_path / "nowhere")
+  refused("test_adaptation.py is no folder: give a folder", __file__)
   refused("holds no file")
   own_images.write(tmp_path / "b" / "deep" / "x.png")
   refused("deep/x.png is 2 folders deep: give a folder of images")

@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image
 import pytest
 import safetensors.numpy
+from scipy import sparse
 
 from episodic_dp import data
 from episodic_dp import errors
@@ -79,7 +80,7 @@ def test_what_it_cannot_take_is_told(run):
       ((support, labels[:-1]), "10 support images and 9 labels"),
       ((support[:4], labels[:4]), "has 2 classes .* has 5 outputs"),
       ((support[:2], labels[:2]), "at least two classes"),
-      ((support[:0], []), "are empty"),
+      ((support[:0], []), "give an array"),
       ((support.astype(np.float32), labels), "not from 0 to 1"),
       ((support.astype(np.int64), labels), "int64"),
       ((np.repeat(support, 2, -1), labels), "number 0 .* 2 channels"),
@@ -151,6 +152,8 @@ def test_images_of_pillow_are_read_as_their_files(mode, run, tmp_path):
         (np.zeros((12, 12, 4), np.uint8), r"4 channels.*convert\('RGB'\)"),
         (np.zeros((12, 12, 2), np.uint8), "2 channels"),
         (np.full((12, 12), 3, np.int32), "uint8, 0 to 255"),
+        (np.zeros(12, np.uint8), r"\(12,\): .* \[image\] for one"),
+        ("path/of/an.png", "is <U14 of shape"),
         (np.zeros((3, 12, 12), np.uint8), "channels first: give numpy.moveax"),
     ],
 )
@@ -158,6 +161,34 @@ def test_images_of_unknown_values_are_refused(image, match, run):
   how = export.Predictor.load(run.model).description.preprocessing
   with pytest.raises(DataError, match=match):
     preprocessing.of_arrays(how, [image], "they")
+
+
+@pytest.mark.parametrize(
+    "examples, match",
+    [
+        (Image.new("L", (12, 12)), r"one image: give a list, \[image\]"),
+        ("path/of/an.png", "give an array"),
+        (sparse.csr_array(np.eye(3)), "give X.toarray"),
+        (np.ma.masked_greater(np.eye(3), 0.5), "a masked array"),
+    ],
+)
+def test_what_holds_no_examples_is_refused(examples, match, run):
+  how = export.Predictor.load(run.model).description.preprocessing
+  with pytest.raises(DataError, match=match):
+    preprocessing.of_arrays(how, examples, "they")
+
+
+def test_a_frame_is_its_rows_and_not_its_names(run):
+  class Frame:
+    __iter__ = "abc".__iter__
+
+    def __array__(self, dtype=None, copy=None):
+      return np.eye(3)
+
+  how = export.Predictor.load(run.model).description.preprocessing
+  how = dataclasses.replace(how, kind="features", shape=(3,), dtype="float32")
+  found = preprocessing.of_arrays(how, Frame(), "they")
+  np.testing.assert_array_equal(found, np.eye(3))
 
 
 _CONV4 = {"data.options.size": 16, "model.name": "conv4", "model.width": 4}
