@@ -34,6 +34,7 @@ _BAD = {
     ("account", "--config=none"): "--config=none: expected a file",
     ("account", "--config=glyphs:widht=3"): "argument 'widht=3' is not known",
     ("account", "--config=DIR/broken.py"): "invalid syntax",
+    ("account", "--config=DIR/empty.py"): "has no function get_config: define",
     (*_ACCOUNT, "--config.stpes=3"): "config.stpes=3: expected one of the",
     (*_ACCOUNT, "--config.zzzz.y=3"): "config.zzzz={'y': 3}: expected one of",
     (*_ACCOUNT, "--config.augmentation.flip=maybe"): "flip='maybe'",
@@ -72,6 +73,7 @@ _BAD = {
 @pytest.mark.parametrize("arguments", _BAD, ids=" ".join)
 def test_a_bad_flag_is_one_sentence(call, tmp_path, arguments):
   (tmp_path / "broken.py").write_text("def get_config(:\n")
+  (tmp_path / "empty.py").touch()
   done = call(*(a.replace("DIR", str(tmp_path)) for a in arguments))
   last = done.stderr.strip().splitlines()[-1]
   assert done.returncode == 1 and "Traceback" not in done.stderr

@@ -152,11 +152,15 @@ def _imported(path: str) -> Callable[..., Any]:
     RunError: the file fails, or has no such function.
   """
   try:
-    make: Callable[..., Any] = runpy.run_path(
-        str(files.path_of(path))
-    )["get_config"]
+    found = runpy.run_path(str(files.path_of(path)))
   except Exception as e:  # A user's file may raise anything.
     raise errors.RunError(
         f"--config={path} cannot be read ({type(e).__name__}: {e}): correct it"
     ) from e
+  make: Callable[..., Any] | None = found.get("get_config")
+  if make is None:
+    raise errors.RunError(
+        f"--config={path} has no function get_config: define one that returns a"
+        " Run, or a mapping of the fields"
+    )
   return make
