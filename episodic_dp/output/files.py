@@ -74,13 +74,18 @@ def check_folder(folder: str | os.PathLike) -> None:
   """Make a folder and test that it can be written, before any computation.
 
   Raises:
-    RunError: it is a file, or below one; one sentence.
-    OSError: it cannot be made or written.
+    RunError: it is a file, or below one, or cannot be made or written; one
+      sentence.
   """
   folder = path_of(folder)
   check_no_file(folder)
-  folder.mkdir(parents=True, exist_ok=True)
-  tempfile.TemporaryFile(dir=folder).close()
+  try:
+    folder.mkdir(parents=True, exist_ok=True)
+    tempfile.TemporaryFile(dir=folder).close()
+  except OSError as e:
+    raise errors.RunError(
+        f"{folder} cannot be written ({e.strerror}): choose another folder"
+    ) from e
 
 
 def check_no_file(folder: str | os.PathLike) -> None:

@@ -271,9 +271,9 @@ def begin(
     ahead = last.last - step
     raise errors.RunError(
         f"the run in {place.folder} is resumed with {differ}: resume it"
-        " unchanged, which costs nothing, or add --resume=fork, which resumes"
-        f" from step {step} under a fresh key and charges {ahead} steps again"
-        " that may have been released since"
+        " unchanged, which costs nothing, or add --resume=fork (in Python"
+        f" resume='fork'), which resumes from step {step} under a fresh key and"
+        f" charges {ahead} steps again that may have been released since"
     )
   logging.warning(
       "the run in %s resumes from step %d under a fresh key, with %s",

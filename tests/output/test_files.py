@@ -1,6 +1,8 @@
 """A file is the old one or the new one, never half of one."""
 
+import errno
 import json
+import tempfile
 
 import numpy as np
 import pytest
@@ -91,6 +93,18 @@ def test_a_folder_that_is_a_file_is_refused_at_once(tmp_path):
     files.check_folder(tmp_path / "file")
   files.check_folder(tmp_path / "new" / "folder")
   assert not list((tmp_path / "new" / "folder").iterdir())
+
+
+def test_a_folder_that_is_only_read_is_named(tmp_path, monkeypatch):
+  def refuse(**_):
+    raise OSError(errno.EROFS, "Read-only", str(tmp_path / "tmpx1y2"))
+
+  monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+  for check in (files.check_folder, files.check_new_folder):
+    with pytest.raises(errors.RunError) as e:
+      check(tmp_path / "new")
+    assert "cannot be written (Read-only): choose" in str(e.value)
+    assert "tmpx1y2" not in str(e.value)
 
 
 def test_a_new_folder_is_there_whole_or_not_at_all(tmp_path):

@@ -245,7 +245,10 @@ def _changed(steps=STEPS):
 
 def test_another_fingerprint_is_one_sentence_then_a_fork(run):
   before = _noise(run)
-  match = "config.version=2 .it was absent.*--resume=fork.*from step 4.*charges"
+  match = (
+      "config.version=2 .it was absent.*--resume=fork .in Python resume='fork'"
+      ".*from step 4.*charges"
+  )
   _check_refused(_changed(), run, match)
   result = tiny_run.train(_changed(), run, resume="fork")
   # Up to 6 steps were allowed under the first key, and the last two again.
