@@ -42,7 +42,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 _DIAGNOSTICS = (
     "private/loss", "private/norm", "private/clipped", "private/clip_norm",
 )
-_LONG = 500  # Longest text of a hierarchy's sizes that is written in full.
+_LONG = 500  # Longest text of a hierarchy that is written in full.
 
 
 class Interrupted(Exception):
@@ -342,7 +342,7 @@ def provenance(folder: pathlib.Path, score: str) -> dict[str, Any]:
     score: the name of the validated score, such as "accuracy".
 
   Returns:
-    "config", with a digest for long sizes of ragged data; "validation":
+    "config", without a large tree, whose digest is "hierarchy"; "validation":
     {"steps", "values", "low", "high"} of the public validation tasks;
     "statement", the digest of its guarantee.json; and, if the run requested
     private diagnostics, which no guarantee covers, "diagnostics": {"loss",
@@ -355,15 +355,17 @@ def provenance(folder: pathlib.Path, score: str) -> dict[str, Any]:
     if name in line and line["step"]:
       lines.append(line)
   config = json.loads((folder / workdir_lib.CONFIG).read_text("utf-8"))
-  sizes = json.dumps(config.get("hierarchy", {}).get("sizes", []))
-  if len(sizes) > _LONG:
-    config["hierarchy"]["sizes"] = _digest(sizes.encode())
+  found: dict[str, Any] = {}
+  tree = json.dumps(config.get("hierarchy"))
+  if len(tree) > _LONG:  # The preset makes it.
+    del config["hierarchy"]
+    found["hierarchy"] = _digest(tree.encode())
   if config.get("model", {}).get("start"):
     config["model"]["start"] = pathlib.Path(config["model"]["start"]).name
   backbone = config.get("data", {}).get("options", {}).get("backbone")
   if backbone:
     backbone["file"] = pathlib.Path(backbone["file"]).name
-  found = {
+  found |= {
       "config": config,
       "validation": {
           "steps": _column(lines, "step"),
