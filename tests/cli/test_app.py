@@ -4,6 +4,7 @@ import errno
 import logging
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -206,7 +207,8 @@ def test_a_reader_that_leaves_is_no_error(unbuffered, arguments):
       env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
   ) as process:
     process.stdout.close()
-    assert process.stderr.read() == b""
+    said = process.stderr.read().decode()  # How long it takes, when slow.
+    assert not re.search("error|Broken pipe|Traceback|Exception", said), said
     assert process.wait(60) == exit_status.ERROR
 
 
