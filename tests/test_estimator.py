@@ -214,6 +214,7 @@ def test_the_checks_of_scikit_learn_that_apply():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.* of the sampled tasks lack classes")
+@pytest.mark.filterwarnings("ignore:epsilon .* needs noise_multiplier")
 def test_people_are_routed_to_fit_and_score_of_a_search():
   features, labels, people = people_of((6,))
   model = episodic_dp.FewShotClassifier(**OPTIONS, verbose=0)
