@@ -75,7 +75,7 @@ def test_every_image_is_in_its_class_and_every_class_in_one_part(load, folder):
   assert "255" not in repr(splits) and "array" not in repr(splits)
 
 
-def refused_survey(match, *arguments, **options):
+def assert_survey_refused(match, *arguments, **options):
   """Require one sentence that says what is wrong."""
   with pytest.raises(DataError, match=match) as caught:
     survey(*arguments, **options)
@@ -96,9 +96,9 @@ def test_groups_stay_whole_and_folders_may_name_the_parts(tmp_path):
     own_images.tree(root / part, {f"{part}{c}": 2 for c in range(k + 1)})
   found = survey(root).hierarchies
   assert [t.num_units(0) for t in found.values()] == [1, 2, 3]
-  refused_survey("leave out shares", root, shares=(1, 1, 1))
+  assert_survey_refused("leave out shares", root, shares=(1, 1, 1))
   own_images.tree(root / "test", {"train0": 1})
-  refused_survey("'train0' .* in train and in test", root)
+  assert_survey_refused("'train0' .* in train and in test", root)
 
 
 def test_division_is_public_and_moves_no_other_unit(tmp_path):
@@ -137,10 +137,10 @@ def test_the_last_image_leaves_and_its_unit_stays(load, tmp_path):
 
 def test_too_few_units_are_refused(tmp_path):
   root = own_images.tree(tmp_path / "two", {"a": 1, "b": 1})
-  refused_survey("2 units of level 'class', too few", root)
+  assert_survey_refused("2 units of level 'class', too few", root)
   (root / "b" / "000.png").unlink()
   (root / "c").mkdir()
-  refused_survey("no example for .*another seed", root)
+  assert_survey_refused("no example for .*another seed", root)
 
 
 # Folders ----------------------------------------------------------------------
@@ -267,7 +267,7 @@ def test_a_patient_of_two_diagnoses_is_counted_and_kept_in_one_part(
     load, table
 ):
   asked = dict(levels=LEVELS, shares=(2, 1, 1), seed=1, crossing="patient")
-  refused_survey("--config.data.options.by=patient", table, **asked)
+  assert_survey_refused("--config.data.options.by=patient", table, **asked)
   found = survey(table, **asked, by="patient").hierarchies
   names = [set(h.names[1].tolist()) for h in found.values()]
   assert sum(map(len, names)) == 6 == len(set().union(*names))
@@ -285,7 +285,7 @@ def test_a_patient_of_two_diagnoses_is_counted_and_kept_in_one_part(
   assert set(trained.names[1]) == {"p2", "p3", "p4", "p5"}
   divided[4] = (*divided[4][:3], "validation")  # p2 would be in two parts.
   write(table, divided, header)
-  refused_survey("in train and in validation", table, **asked)
+  assert_survey_refused("in train and in validation", table, **asked)
 
 
 @pytest.mark.parametrize(
@@ -412,7 +412,7 @@ def test_rows_are_grouped_by_label(save):
   assert [c.part for c in found.classes] == [*PARTS, *["test"] * 3]
 
 
-def refused_listing(match, given):
+def assert_listing_refused(match, given):
   """Require one sentence that says what is wrong."""
   with pytest.raises(DataError, match=match) as caught:
     npz.listing(given)
@@ -433,7 +433,7 @@ def test_declared_units_are_there_without_an_image(save):
   both = dict(split=split, units=np.arange(7))
   found = npz.listing(save(**both, units_split=np.asarray(parts)))
   assert [c.part for c in found.classes] == parts
-  refused_listing("add an array 'units_split'", save(**both))
+  assert_listing_refused("add an array 'units_split'", save(**both))
 
 
 @pytest.mark.parametrize(
@@ -470,7 +470,7 @@ def test_declared_units_are_there_without_an_image(save):
     ],
 )
 def test_wrong_arrays_are_named(save, changes, text):
-  refused_listing(text, save(**changes))
+  assert_listing_refused(text, save(**changes))
 
 
 def test_files_that_are_no_npz_or_damaged(save, tmp_path):
@@ -498,7 +498,7 @@ def test_labels_that_decompress_to_more_than_the_images_are_refused(tmp_path):
   assert path.stat().st_size < 10**6
   del labels
   tracemalloc.start()
-  refused_listing("'class' .* to 192000128", path)
+  assert_listing_refused("'class' .* to 192000128", path)
   assert tracemalloc.get_traced_memory()[1] < 10**7
   tracemalloc.stop()
   with zipfile.ZipFile(path) as z:
@@ -535,7 +535,7 @@ def test_arrays_that_unpack_to_gigabytes_are_refused_before(tmp_path):
           f.write(zeros)
   tracemalloc.start()
   began = time.process_time()
-  refused_listing("unpacks to 1610612992 bytes, more", path)
+  assert_listing_refused("unpacks to 1610612992 bytes, more", path)
   with pytest.raises(DataError, match="weights .* cannot be read"):
     models.read_weights(path)
   assert time.process_time() - began < 2
@@ -555,7 +555,7 @@ def test_labels_without_a_byte_are_not_made(save, name):
     with z.open(f"{name}.npy", "w") as f:
       np.lib.format.write_array_header_1_0(f, head)
   began = time.process_time()
-  refused_listing("268435456 labels, more than", path)
+  assert_listing_refused("268435456 labels, more than", path)
   assert time.process_time() - began < 2
 
 

@@ -120,7 +120,7 @@ def test_published_images_need_no_other_program(ghostscript, read):
   assert not ghostscript()
 
 
-def refused(match, given):
+def assert_refused(match, given):
   """Require one sentence that says what is wrong."""
   with pytest.raises(DataError, match=match) as caught:
     readers.read(given)
@@ -137,7 +137,7 @@ def test_large_pictures_are_refused_before_their_pixels(tmp_path, side):
       for kind, data in chunks
   )
   (tmp_path / "x.png").write_bytes(b"\x89PNG\r\n\x1a\n" + content)
-  refused("x.png .* pixels.*: make it|exceeds", tmp_path / "x.png")
+  assert_refused("x.png .* pixels.*: make it|exceeds", tmp_path / "x.png")
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_arrays_are_features_and_bytes_an_image(tmp_path, values):
 )
 def test_wrong_arrays_are_named(tmp_path, values, text):
   np.save(tmp_path / "a.npy", values, allow_pickle=True)
-  refused(text, tmp_path / "a.npy")
+  assert_refused(text, tmp_path / "a.npy")
 
 
 def test_headers_that_claim_too_much_and_other_files(tmp_path):
@@ -201,9 +201,9 @@ def test_headers_that_claim_too_much_and_other_files(tmp_path):
       buffer, {"descr": "<f8", "fortran_order": False, "shape": (10**13,)}
   )
   path.write_bytes(buffer.getvalue() + struct.pack("<4d", 1, 2, 3, 4))
-  refused("cannot be read as an .npy", path)
+  assert_refused("cannot be read as an .npy", path)
   (tmp_path / "notes.txt").write_text("1,2")
-  refused("notes.txt has no supported format", tmp_path / "notes.txt")
+  assert_refused("notes.txt has no supported format", tmp_path / "notes.txt")
   with pytest.raises(DataError, match="mode F of Pillow.*no known scale"):
     saved(tmp_path, Image.fromarray(RAMP.astype(np.float32)), "float.tiff")
 
@@ -271,7 +271,7 @@ def test_a_deflated_file_of_dicom_is_not_inflated(dicom, tmp_path):
   held.save_as(tmp_path / "a.dcm")
   assert (tmp_path / "a.dcm").stat().st_size < 2**20
   tracemalloc.start()
-  refused("a.dcm .* deflated: save it in", tmp_path / "a.dcm")
+  assert_refused("a.dcm .* deflated: save it in", tmp_path / "a.dcm")
   assert tracemalloc.get_traced_memory()[1] < 2**22
   tracemalloc.stop()
 
@@ -279,7 +279,7 @@ def test_a_deflated_file_of_dicom_is_not_inflated(dicom, tmp_path):
 def test_dicom_needs_its_package(dicom, tmp_path, monkeypatch):
   dicom()
   monkeypatch.setitem(sys.modules, "pydicom", None)
-  refused(r"pip install 'episodic_dp\[dicom\]'", tmp_path / "a.dcm")
+  assert_refused(r"pip install 'episodic_dp\[dicom\]'", tmp_path / "a.dcm")
 
 
 # Rows -------------------------------------------------------------------------

@@ -25,7 +25,7 @@ def change(path, edit):
   path.write_text(json.dumps(data))
 
 
-def refused(match, given):
+def assert_refused(match, given):
   """Require one sentence that says what is wrong."""
   with pytest.raises(errors.RunError, match=match) as caught:
     export.Predictor.load(given)
@@ -41,22 +41,22 @@ def test_a_flipped_bit_or_a_missing_file_is_named(model, name):
   content = bytearray(path.read_bytes())
   content[len(content) // 2] ^= 1
   path.write_bytes(content)
-  refused(f"{name} has changed", model)
+  assert_refused(f"{name} has changed", model)
   path.unlink()
-  refused(f"lacks '{name}'", model)
+  assert_refused(f"lacks '{name}'", model)
 
 
 def test_whatever_was_not_exported_is_named(model, tmp_path):
   (model / "notes.txt").write_text("")
-  refused("notes.txt is not named in", model)
+  assert_refused("notes.txt is not named in", model)
   (model / "notes.txt").unlink()
   (model / "more").mkdir()
-  refused("more is a link, a folder", model)
+  assert_refused("more is a link, a folder", model)
   (model / "more").rmdir()
   # The same bytes by a link may be others a moment later.
   os.rename(model / "README.md", tmp_path / "README.md")
   (model / "README.md").symlink_to(tmp_path / "README.md")
-  refused("README.md is a link", model)
+  assert_refused("README.md is a link", model)
 
 
 @pytest.mark.parametrize(
@@ -66,12 +66,12 @@ def test_whatever_was_not_exported_is_named(model, tmp_path):
 )
 def test_digests_that_are_none(model, text):
   (model / folder.DIGESTS).write_text(text)
-  refused("no digests.json|lacks|not named", model)
+  assert_refused("no digests.json|lacks|not named", model)
 
 
 def test_a_folder_without_digests_is_none(tmp_path):
-  refused("no digests.json", tmp_path)
-  refused("nowhere does not exist", tmp_path / "nowhere")
+  assert_refused("no digests.json", tmp_path)
+  assert_refused("nowhere does not exist", tmp_path / "nowhere")
 
 
 def test_a_forged_epsilon_does_not_hold(model):
@@ -91,7 +91,7 @@ def test_a_pickle_is_not_opened(model):
 
   (model / "weights.safetensors").write_bytes(pickle.dumps(Bomb()))
   reseal(model)
-  refused("not safetensors", model)
+  assert_refused("not safetensors", model)
   assert not (model / "executed").exists()
 
 
@@ -149,8 +149,8 @@ def test_files_that_are_too_large_or_never_end_are_not_read(
 ):
   (model / folder.DIGESTS).unlink()
   (model / folder.DIGESTS).symlink_to("/dev/zero")
-  refused("digests.json is a link", model)
+  assert_refused("digests.json is a link", model)
   (model / folder.DIGESTS).unlink()
   folder.seal(model)
   monkeypatch.setattr(folder, "_MOST_BYTES", 3000)
-  refused("too large", model)
+  assert_refused("too large", model)

@@ -107,7 +107,7 @@ def test_nothing_private_leaves(copy, run, tmp_path):
     assert private.encode() not in held
 
 
-def refused(match, *arguments, **options):
+def assert_refused(match, *arguments, **options):
   """Require one sentence that says what is wrong."""
   with pytest.raises(errors.RunError, match=match) as caught:
     writing.write(*arguments, **options)
@@ -117,7 +117,7 @@ def refused(match, *arguments, **options):
 def test_a_run_without_a_guarantee_needs_a_flag(run, tmp_path):
   config = tiny_runs.maml_config("private=0")
   save_run(config, tmp_path / "run", run.splits)
-  refused("--without_guarantee", tmp_path / "run", tmp_path / "model")
+  assert_refused("--without_guarantee", tmp_path / "run", tmp_path / "model")
   assert not (tmp_path / "model").exists()
   writing.write(
       tmp_path / "run", tmp_path / "model",
@@ -138,7 +138,7 @@ def test_a_fixed_seed_is_no_guarantee(copy, run, tmp_path):
   files.write_json(
       path, accounting.run_statement(ledger, delta=1e-5, fixed_seed=True)
   )
-  refused("private_seed", copy, tmp_path / "model")
+  assert_refused("private_seed", copy, tmp_path / "model")
   writing.write(
       copy, tmp_path / "model", without_guarantee=True
   )
@@ -152,11 +152,11 @@ def test_a_statement_that_does_not_cover_the_steps_is_refused(
 ):
   config = run_lib.Run.read(copy)
   state(config, copy, 1)
-  refused("not cover the 2 steps", copy, tmp_path / "model")
+  assert_refused("not cover the 2 steps", copy, tmp_path / "model")
   # Nor one of a run with more noise.
   other = config.replace({"mechanism.noise_multiplier": 9.0})
   state(other, copy, 2)
-  refused("not cover the 2 steps", copy, tmp_path / "model")
+  assert_refused("not cover the 2 steps", copy, tmp_path / "model")
   state(config, copy, 7)  # What the whole run will cost covers its beginning.
   writing.write(copy, tmp_path / "model")
 
@@ -177,13 +177,15 @@ def test_what_a_folder_cannot_say_is_refused(
 
 
 def test_what_is_wrong_is_told_before_anything_is_read(copy, tmp_path):
-  refused("none is the best", copy, tmp_path / "model", checkpoint="best")
+  assert_refused(
+      "none is the best", copy, tmp_path / "model", checkpoint="best"
+  )
   (tmp_path / "model").mkdir()
   (tmp_path / "model" / "mine").touch()
-  refused("exists already", copy, tmp_path / "model")
-  refused("exists already", copy, tmp_path / "model" / "mine")
+  assert_refused("exists already", copy, tmp_path / "model")
+  assert_refused("exists already", copy, tmp_path / "model" / "mine")
   for place in (copy, copy / workdir.CONFIG, copy / "checkpoints" / "9"):
-    refused("would change --workdir=", copy, place)
+    assert_refused("would change --workdir=", copy, place)
   (copy / reporting.GUARANTEE).unlink()
   with pytest.raises(ValueError, match="guarantee.json: it cannot be read"):
     writing.write(copy, tmp_path / "other")

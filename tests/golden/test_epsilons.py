@@ -65,7 +65,9 @@ def test_no_epsilon_is_above_the_recorded_one(number, name, every):
     if value is None:
       assert found[case] is None, case
     elif value < float("inf"):
-      close = 1e-6 if value < 50 else 1e-3  # Large ones differ by processor.
+      close = 1e-6 if value < 50 else 1e-4  # Large ones differ by processor.
+      if value > 100:  # Two of 125 are 0.06 % larger with NumPy's AVX-512.
+        close = 1e-3
       assert found[case] <= value * (1 + close), case
       # One of those above 1000 is three times smaller on some processors.
       assert value > 1000 or found[case] > value * (1 - close), (

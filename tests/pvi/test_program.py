@@ -127,7 +127,7 @@ def test_rounds_without_noise_find_the_posterior_of_the_clients(tmp_path):
   problems.check_close(found.variance, expected.variance, rtol=0.2)
 
 
-def refused(match, *arguments, **options):
+def assert_refused(match, *arguments, **options):
   """Require one sentence that says what is wrong."""
   with pytest.raises(training.RunError, match=match) as caught:
     pvi.run(*arguments, **options)
@@ -139,7 +139,9 @@ def test_a_fork_of_rounds_pays_again_and_other_data_are_refused(tmp_path):
   _killed(tmp_path, 5, spec=spec)
   changed = dataclasses.replace(spec, config={"version": 2})
   assert pvi.run(changed, tmp_path, resume="fork").visits == (8,)
-  refused("another release", tiny_run.client_level(6, share=0.4), tmp_path)
+  assert_refused(
+      "another release", tiny_run.client_level(6, share=0.4), tmp_path
+  )
 
 
 def test_rounds_without_a_proof_or_a_private_place_are_refused(tmp_path):
@@ -148,7 +150,7 @@ def test_rounds_without_a_proof_or_a_private_place_are_refused(tmp_path):
   with pytest.raises(plan.PlanError, match="target_epsilon=0.01 is exceeded"):
     tiny_run.client_level(2, epsilon=0.01)
   place = "gs://bucket/run"
-  refused(
+  assert_refused(
       "on this machine", tiny_run.client_level(2), place,
       key_file=tmp_path / "key",
   )
@@ -162,7 +164,7 @@ def test_a_fork_pays_for_rounds_that_may_have_been_released(
   spec = tiny_run.spec(6)
   _killed(tmp_path, 5, spec=spec, **options)
   changed = tiny_run.spec(6, config={"version": 2})
-  refused("version=2.*--resume=fork", changed, tmp_path, **options)
+  assert_refused("version=2.*--resume=fork", changed, tmp_path, **options)
   result = pvi.run(changed, tmp_path, resume="fork", **options)
   # Rounds 5 and 6 again.
   assert (result.rounds, result.visits) == (6, (8, 8, 8, 8))
@@ -193,7 +195,7 @@ def test_nothing_but_the_secret_key_drives_noise(tmp_path, federation):
       lambda x, y: np.abs(x - y).max(), a.posterior.natural, b.posterior.natural
   )
   assert max(jax.tree.leaves(gaps)) > 1e-3
-  refused(
+  assert_refused(
       "private_seed", tiny_run.spec(2, private_seed=2), tmp_path / "1",
       federation=federation,
   )
@@ -203,8 +205,10 @@ def test_other_data_under_the_same_key_are_refused(tmp_path, federation):
   pvi.run(tiny_run.spec(1), tmp_path, federation=federation)
   other = list(tiny_run.members())
   other[0] = dataclasses.replace(other[0], images=other[0].images + 1)
-  refused("another data", tiny_run.spec(2, clients=tuple(other)), tmp_path)
-  refused(
+  assert_refused(
+      "another data", tiny_run.spec(2, clients=tuple(other)), tmp_path
+  )
+  assert_refused(
       "another release", tiny_run.spec(2, damping=0.5), tmp_path,
       federation=federation,
   )
