@@ -233,7 +233,8 @@ class Combined:
     if level not in self.levels:
       raise PlanError(
           f"level '{level}' is not known to have the same units in all runs"
-          f" ({', '.join(self.levels)} are): name it with --same_level"
+          f" ({', '.join(self.levels)} are): name it in same_levels (in a"
+          " command --same_level)"
       )
     found = self.ledger.guarantee(level, delta=delta, group=group).of_run(
         seeded=report.SEEDED in self.sentences
@@ -334,8 +335,8 @@ def _shared_levels(
   for level in same_levels:
     if level not in common:
       raise PlanError(
-          f"--same_level={level} is not a level of every run: name one of"
-          f" {', '.join(common)}"
+          f"same_levels=['{level}'] (in a command --same_level={level}) is not"
+          f" a level of every run: name one of {', '.join(common)}"
       )
   if same_levels:
     return tuple(level for level in order if level in same_levels)
@@ -345,6 +346,7 @@ def _shared_levels(
       raise PlanError(
           f"{first} and {name} have different hierarchies, so their units may"
           " differ: if they are the same, name the level,"
-          f" such as --same_level={common[0]}"
+          f" such as same_levels=['{common[0]}'] (in a command"
+          f" --same_level={common[0]})"
       )
   return tuple(common)

@@ -189,7 +189,8 @@ class Mechanism:
           raise PlanError(
               f"{name}={value!r} with clipping={self.clipping!r}: expected a"
               f" number with clipping={kind!r} and None otherwise, such as"
-              f" --config.mechanism.{name}={example}"
+              f" {name}={example} (in a command"
+              f" --config.mechanism.{name}={example})"
           )
     if self.clipping == "private_quantile":
       _validate.fraction("clip_quantile", self.clip_quantile)

@@ -384,7 +384,7 @@ class _Writer:
 
   def _write(self, line: Mapping[str, Any]) -> None:
     for log in self._logs:
-      log.add(line)
+      log.add({**line, metrics.KEY: self._key.name()})
 
   def _save(self, done: int, state: State, quality: float | None) -> None:
     for log in self._logs:

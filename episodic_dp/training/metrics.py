@@ -1,9 +1,12 @@
 """Metrics of a run: metrics.jsonl, and TensorBoard's events, without times.
 
 metrics.jsonl has one line per step and never repeats a step. The line of step 0
-holds the score of the initial parameters. The duration of a step reveals its
-number of tasks, which is secret. So an event's `wall_time` is its step, and an
-event file is named by the steps done before it.
+holds the score of the initial parameters. Every line has the public name of its
+key, so that the steps of a key that was replaced are still charged.
+
+The duration of a step reveals its number of tasks, which is secret. So an
+event's `wall_time` is its step, and an event file is named by the steps done
+before it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,6 +28,7 @@ from episodic_dp.training import workdir as workdir_lib
 
 FILE = "metrics.jsonl"
 TENSORBOARD = "tensorboard"
+KEY = "key"
 PRIVATE = "private/"  # Prefix of values that no guarantee covers.
 
 

@@ -317,8 +317,9 @@ def _completed(
   """Return a key that knows all steps which a file shows, and other keys.
 
   A key file from a backup knows fewer steps than the record, and both know
-  fewer than the metrics and checkpoints if these are newer. Those have no name
-  of a key, so their steps are counted for the present one.
+  fewer than the metrics and checkpoints if these are newer. A line of metrics
+  names its key; all others are counted for the present one. One more step is
+  counted than a newer line shows: a kill may have prevented the next line.
 
   Args:
     key: as its file describes it.
@@ -328,19 +329,24 @@ def _completed(
   Returns:
     the key, and the steps of the folder's other keys as in `RunKey.others`.
   """
+  present = key.name()
   known = [*_recorded(place), *key.others().items()]
   for count, segment in enumerate(key.segments, 1):
     known.append((key.name(count), [segment.first, segment.last]))
   steps: dict[str, list[int]] = {}
   for name, (first, last) in known:
-    if last > first:
+    if last > first or name == present:
       steps[name] = [first, max(last, steps.get(name, [0, 0])[1])]
-  present = key.segments[-1]
-  _, last = steps.pop(key.name(), [present.first, present.last])
+  steps[present][1] = max(step, steps[present][1])
   for path in (place.folder / metrics.FILE, place.diagnostics):
-    last = max([last, step, *(line["step"] for line in metrics.read(path))])
-  present = dataclasses.replace(present, last=last)
-  segments = (*key.segments[:-1], present)
+    for line in metrics.read(path):
+      name, done = str(line.get(metrics.KEY, present)), line["step"]
+      first, last = steps.get(name, [done - 1, 0])
+      if done > last:
+        steps[name] = [min(first, done - 1), done + 1]
+  _, last = steps.pop(present)
+  segment = dataclasses.replace(key.segments[-1], last=last)
+  segments = (*key.segments[:-1], segment)
   return dataclasses.replace(key, segments=segments), steps
 
 
