@@ -41,6 +41,7 @@ _SCALARS: dict[Any, str] = {
 }
 # Types of numbers that NumPy's belong to, too.
 _NUMBERS = {float: numbers.Real, int: numbers.Integral}
+_AS_THEY_ARE = (int, str, bool, type(None))  # In lists, which may be long.
 
 
 class _Form(NamedTuple):
@@ -110,7 +111,7 @@ def to_plain(value: Any) -> Any:
   if isinstance(value, Mapping):
     return {str(key): to_plain(part) for key, part in value.items()}
   if isinstance(value, Sequence):
-    return [to_plain(part) for part in value]
+    return [p if type(p) in _AS_THEY_ARE else to_plain(p) for p in value]
   raise TypeError(f"{value!r} cannot be written as plain data")
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from episodic_dp import _validate
 from episodic_dp import plain
 from episodic_dp.errors import PlanError
 from episodic_dp.errors import UnsoundPlanError
@@ -368,7 +369,7 @@ def _check_regrouping(release: Release, k: int) -> None:
 _MOST_UNITS = 2**26
 
 # A number, or a pair (number, repetitions).
-_Run = plain.Whole | tuple[plain.Whole, plain.Whole]
+_Run = int | tuple[int, int]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -391,7 +392,7 @@ class Tree:
 
   levels: tuple[str, ...]
   sizes: tuple[plain.Count, ...] | None = None
-  child_counts: tuple[tuple[_Run, ...], ...] | None = None
+  child_counts: tuple[Any, ...] | None = None  # Of `_Run`; `_pairs` reads it.
   copies: bool = False
   most_copies: tuple[int, ...] | None = None
   units_from_records: bool = False
@@ -466,15 +467,28 @@ def _runs(counts: np.ndarray) -> tuple[_Run, ...]:
   return tuple(runs)
 
 
-def _offsets(levels: Sequence[Sequence[_Run]]) -> tuple[np.ndarray, ...]:
+def _pairs(runs: Any, name: str) -> list[Sequence[int]]:
+  """Return the pairs of `_runs`, which may be millions; raises PlanError."""
+  if not plain.is_list(runs):
+    raise _validate.refusal(name, runs, "a list")
+  pairs = []
+  for i, run in enumerate(runs):
+    pair = run if isinstance(run, (list, tuple)) else (run, 1)
+    if [*map(type, pair)] != [int, int] or min(pair) < 0:
+      kind = tuple[plain.Whole, plain.Whole]
+      pair = plain.read(kind, pair, name=f"{name}[{i}]")
+    pairs.append(pair)
+  return pairs
+
+
+def _offsets(levels: Sequence[Any]) -> tuple[np.ndarray, ...]:
   """Return the offsets of a ragged hierarchy from the `_runs` of its levels."""
   units, offsets = 1, []
   for k, runs in enumerate(levels):
     # Python integers: checked before any array of that size is allocated.
-    pairs, total, below = [], 0, 0
-    for run in runs:
-      count, times = (run, 1) if isinstance(run, int) else run
-      pairs.append((count, times))
+    pairs = _pairs(runs, f"hierarchy.child_counts[{k}]")
+    total, below = 0, 0
+    for count, times in pairs:
       total += times
       below += count * times
     if (

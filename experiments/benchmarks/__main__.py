@@ -61,6 +61,11 @@ BENCHMARKS = {
     "compiling": Benchmark(
         "steps.compiling", "compiling a step on one core", repeats=3
     ),
+    "growth": Benchmark(
+        "growth.measure",
+        "how time and memory grow with what is read",
+        repeats=1,
+    ),
     "meta_step": Benchmark(
         "steps.meta_step",
         "the meta-step, compared with PyTorch loops",

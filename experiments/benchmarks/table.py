@@ -9,33 +9,42 @@ from episodic_dp.output import tables
 
 FOLDER = pathlib.Path(__file__).parent
 README = FOLDER / "README.md"
+GROWTH = "growth"
 _REACHED = {True: "yes", False: "no", None: "-"}
 BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
 
 
 def render(folder: pathlib.Path = FOLDER, names: Sequence[str] = ()) -> str:
-  """Return the tables in Markdown, of these benchmarks or of all."""
-  rows, machines = [], []
+  """Return the tables in Markdown, of these benchmarks or of all.
+
+  Misses come first. Rows of how cost grows have a table of their own.
+  """
+  rows: list[tuple[str, ...]] = []
+  growing: list[tuple[str, ...]] = []
+  machines = []
   for path in sorted(folder.glob("*.json")):
     result = json.loads(path.read_text(encoding="utf-8"))
     if not result.get("rows") or (names and path.stem not in names):
       continue
     for row in result["rows"]:
       reached = _REACHED[row["reached"]]
-      rows.append(
+      table = growing if path.stem == GROWTH else rows
+      table.append(
           (row["what"], _target(row), _measured(row), reached, path.stem)
       )
     machine = result["machine"]
     loads = [machine[k] for k in ("load", "load_after") if k in machine]
     load = ", ".join(f"{value:.1f}" for value in loads) or "-"
     machines.append((path.stem, machine["device"], machine["cpus"], load))
-  measured = tables.markdown(
-      ("what", "target", "measured", "reached", "benchmark"), rows
-  )
+  head = ("what", "target", "measured", "reached", "benchmark")
+  shown = []
+  for table in filter(None, (rows, growing)):
+    table.sort(key=lambda row: row[head.index("reached")] != _REACHED[False])
+    shown.append(tables.markdown(head, table))
   where = tables.markdown(
       ("benchmark", "device", "CPUs", "load before and after"), machines
   )
-  return f"{measured}\n\n{where}\n"
+  return "\n\n".join([*shown, where]) + "\n"
 
 
 def replaced(text: str, table: str) -> str:
