@@ -38,6 +38,7 @@ from episodic_dp.accounting import statement
 from episodic_dp.config import solving
 from episodic_dp.config.presets import own_data
 from episodic_dp.data import backbone as backbone_lib
+from episodic_dp.data import dataset as dataset_lib
 from episodic_dp.data.own_data import readers
 from episodic_dp.data.own_data import rows as rows_lib
 from episodic_dp.export import preprocessing
@@ -545,17 +546,19 @@ def _rows(images: Any) -> np.ndarray:
     DataError: one cannot be used; one sentence.
   """
   features = isinstance(images, np.ndarray) and images.ndim == 2
-  rows: list[np.ndarray] = []
+  rows = np.empty(0)
   for number, given in enumerate(images):
     name = f"row {number} of the images"
     if features:
-      rows.append(readers.features_of(given, name).values)
-      continue
-    values = rows_lib.rounded(preprocessing.image(given, name).values)
-    if rows and values.shape != rows[0].shape:
+      values = readers.features_of(given, name).values
+    else:
+      values = rows_lib.rounded(preprocessing.image(given, name).values)
+    if not number:
+      rows = dataset_lib.empty((len(images), *values.shape), values.dtype)
+    if values.shape != rows.shape[1:]:
       raise errors.DataError(
-          f"{name} has shape {values.shape}, and the first {rows[0].shape}:"
+          f"{name} has shape {values.shape}, and the first {rows.shape[1:]}:"
           " resize all to one size and colour"
       )
-    rows.append(values)
-  return np.stack(rows)
+    rows[number] = values
+  return rows

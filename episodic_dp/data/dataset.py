@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 import dataclasses
+import math
 from typing import Annotated, Protocol, TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -33,6 +34,26 @@ Rows = Callable[["jax.Array"], "jax.Array"]
 def identity(leaf: "jax.Array") -> "jax.Array":
   """Return row i for leaf i: the default of `ArrayDataset.rows`."""
   return leaf
+
+
+_SHARED_AT = 64  # Bytes; JAX's CPU devices share an array at such an address.
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+  """Return an array to fill that all CPU devices can share."""
+  size = math.prod(shape) * dtype.itemsize
+  space = np.empty(size + _SHARED_AT, np.uint8)
+  first = -space.ctypes.data % _SHARED_AT
+  return space[first : first + size].view(dtype).reshape(shape)
+
+
+def shareable(array: np.ndarray) -> np.ndarray:
+  """Return the array, or a copy, so that all CPU devices can share it."""
+  if not array.ctypes.data % _SHARED_AT:
+    return array
+  found = empty(array.shape, array.dtype)
+  found[...] = array
+  return found
 
 
 class Dataset(Protocol):

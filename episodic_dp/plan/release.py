@@ -471,7 +471,7 @@ def _pairs(runs: Any, name: str) -> list[Sequence[int]]:
   """Return the pairs of `_runs`, which may be millions; raises PlanError."""
   if not plain.is_list(runs):
     raise _validate.refusal(name, runs, "a list")
-  pairs = []
+  pairs: list[Sequence[int]] = []
   for i, run in enumerate(runs):
     pair = run if isinstance(run, (list, tuple)) else (run, 1)
     if [*map(type, pair)] != [int, int] or min(pair) < 0:

@@ -10,7 +10,6 @@ import math
 from typing import Any, Protocol
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -132,7 +131,7 @@ class _Resident:
       mesh: jax.sharding.Mesh | None,
   ):
     update = functools.partial(step_lib.take, settings, mesh=mesh)
-    place: Callable[[Any], Any] = jnp.asarray
+    place: Callable[[Any], Any] = jax.device_put
     options = {}
     if mesh is not None:
       place = functools.partial(sharding.replicate, mesh)
@@ -144,10 +143,13 @@ class _Resident:
     labels = None
     if settings.release.plan.episode is None:
       labels = place(np.asarray(dataset.labels, np.int32))
+    images = dataset.images
+    if jax.default_backend() == "cpu":
+      images = dataset_lib.shareable(images)
     # Arguments of the step, not constants that are compiled in.
     self._data = (
         place(settings.noise_multiplier),
-        place(dataset.images),
+        place(images),
         labels,
     )
 

@@ -24,6 +24,7 @@ from episodic_dp.private import state as state_lib
 from episodic_dp.training import checkpoint
 from episodic_dp.training import loop
 from episodic_dp.training import metrics
+from episodic_dp.training import workdir
 from tests import plans
 from tests.training import tiny_run
 
@@ -55,6 +56,8 @@ def test_the_run_learns_and_counts(whole):
   folder, reported, result = whole
   assert (result.steps, result.stopped) == (STEPS, "done")
   lines = _lines(folder)
+  (name,) = json.loads((folder / workdir.RECORD).read_text())
+  assert [line.pop("key") for line in lines] == [name] * (STEPS + 1)
   assert reported == lines[1:]  # Behind the line of step 0.
   assert [line["step"] for line in lines] == [*range(STEPS + 1)]
   validated = [s["step"] for s in lines if "validation_accuracy" in s]
