@@ -32,6 +32,7 @@ from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import counts as counts_lib
 from episodic_dp.accounting.profiles import random_count
 from episodic_dp.accounting.profiles.amplification import UnitProfile
+from episodic_dp.plan import hierarchy as hierarchy_lib
 from episodic_dp.plan import sampler_error
 
 
@@ -295,10 +296,14 @@ def _distinct(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
   """Return the first index of each distinct row, and the number of each row."""
   code = np.zeros(columns[0].size, np.int64)
   for column in columns:
-    values, inverse = np.unique(column, return_inverse=True)
-    code = np.unique(code * values.size + inverse, return_inverse=True)[1]
-  _, first, which = np.unique(code, return_index=True, return_inverse=True)
-  return first, which
+    if column.dtype.kind == "f":
+      values, inverse = np.unique(column, return_inverse=True)
+    else:
+      values, inverse = hierarchy_lib.distinct(column - column.min(initial=0))
+    code = hierarchy_lib.distinct(code * values.size + inverse)[1]
+  first = np.empty(code.max(initial=-1) + 1, np.int64)
+  first[code[::-1]] = np.arange(code.size)[::-1]  # The last one written stays.
+  return first, code
 
 
 # More distinct types of units than this are merged into their upper bounds.

@@ -444,13 +444,16 @@ class Hierarchy:
     """
     if self.sizes is not None:
       return np.asarray([self.sizes[: level + 1]], np.int64)
-    columns = np.zeros((1, 0), np.int64)
+    table = np.zeros((1, 0), np.int64)
+    path = np.zeros(1, np.int64)  # The row of each unit of the level above.
     for k in range(level + 1):
       counts = self.child_counts(k)
-      columns = np.concatenate([columns, counts[:, None]], axis=1)
+      most = int(counts.max(initial=0)) + 1
+      found, path = distinct(path * most + counts)
+      table = np.column_stack([table[found // most], found % most])
       if k < level:
-        columns = np.repeat(columns, counts, axis=0)
-    return np.unique(columns[columns[:, -1] > 0], axis=0)
+        path = np.repeat(path, counts)
+    return table[table[:, -1] > 0]
 
   def describe(self, level: int, unit: int) -> str:
     """Name a unit for messages: "class 9 ('b') of alphabet 3 ('Korean')"."""
@@ -462,6 +465,20 @@ class Hierarchy:
       parent = int(self.parents(level)[unit])
       text += f" of {self.describe(level - 1, parent)}"
     return text
+
+
+def distinct(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Return the distinct numbers in order, and the place of each number.
+
+  Args:
+    numbers: int64[n], at least 0. They are not sorted if they are small.
+  """
+  most = int(numbers.max(initial=0)) + 1
+  if most > 2 * numbers.size + 1000:
+    return np.unique(numbers, return_inverse=True)
+  seen = np.zeros(most, bool)
+  seen[numbers] = True
+  return np.flatnonzero(seen), (np.cumsum(seen) - 1)[numbers]
 
 
 def _counts_of(

@@ -366,7 +366,7 @@ def _check_regrouping(release: Release, k: int) -> None:
 # Plain data ------------------------------------------------------------------
 
 # Reading a ragged hierarchy expands its counts in memory, one per unit.
-_MOST_UNITS = 2**26
+_MOST_UNITS = 2**24
 
 # A number, or a pair (number, repetitions).
 _Run = int | tuple[int, int]

@@ -7,6 +7,7 @@ import pytest
 
 from episodic_dp import plan
 from episodic_dp.errors import DataError
+from episodic_dp.plan import hierarchy
 
 LEVELS = ("alphabet", "character", "drawing")
 EXAMPLE = [[4, 2, 3], [4, 5]]
@@ -43,6 +44,15 @@ def test_regular_equals_its_nested_sizes():
   assert not (regular.same_tree(other) or other.same_tree(nested))
   assert regular.offsets is None and regular.leaf_rows is None
   assert regular.describe(1, 4) == "character 4"
+
+
+@pytest.mark.parametrize("most", [1, 50, 2**50])
+def test_distinct_numbers_are_those_of_numpy(most):
+  numbers = np.random.default_rng(most).integers(0, most, 1000)
+  for found, expected in zip(
+      hierarchy.distinct(numbers), np.unique(numbers, return_inverse=True)
+  ):
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_one_level_and_empty_units():
