@@ -6,6 +6,7 @@ is only named; the caller gives its function. digests.json shows that each file
 is unchanged since the export, if digests.json itself is trusted.
 """
 
+from collections.abc import Mapping
 import dataclasses
 import json
 import math
@@ -38,6 +39,7 @@ Choice = Literal["last", "best", "ensemble"]
 _MOST_BYTES, _MOST_JSON = 2**32, 2**18
 _MOST, _MOST_VALUES, _MOST_STEPS, _MOST_LAYERS = 2**16, 2**24, 2**12, 100
 _MOST_MEMBERS = 20
+_MOST_WORK = 2**36  # Steps times bytes: minutes for a few images.
 _AGAIN = "get the folder again from its publisher"
 
 
@@ -177,6 +179,19 @@ def _check_sizes(found: Description) -> None:
         f" expected {_MOST} at most, {_MOST_VALUES} values of an example,"
         f" {_MOST_STEPS} steps, {_MOST_LAYERS} layers, and"
         f" {_MOST_MEMBERS} files of different names"
+    )
+
+
+def check_work(found: Description, contents: Mapping[str, bytes]) -> None:
+  """Raise ValueError if adapting would take hours, as for no run."""
+  steps = max(found.learner.inner_steps, getattr(found.fine_tuning, "steps", 1))
+  shape = found.preprocessing.shape
+  values = 4 * math.prod(shape[:-1]) * found.network.width
+  size = sum(len(contents[name]) for name in found.weights)
+  if steps * max(size, values) > _MOST_WORK:
+    raise ValueError(
+        f"it takes {steps} steps on {size} bytes of weights, which no run does:"
+        f" {_AGAIN}"
     )
 
 

@@ -309,6 +309,7 @@ class Predictor:
     }
     start = arrays[found.start] if found.start else None
     try:
+      folder_lib.check_work(found, contents)
       network = _network(found, found.network.outputs, start, model)
       learner = naming.make_learner(found.learner, network, way=found.way)
       like = jax.eval_shape(learner.init, jax.random.key(0))

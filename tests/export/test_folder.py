@@ -134,6 +134,17 @@ def test_a_model_that_no_run_has(model, edit, match):
   assert time.process_time() - began < 2
 
 
+def test_steps_that_would_take_hours_are_refused(model, monkeypatch):
+  size = (model / "weights.safetensors").stat().st_size
+  change(model / folder.MODEL, lambda d: d["learner"].update(inner_steps=100))
+  reseal(model)
+  monkeypatch.setattr(folder, "_MOST_WORK", 100 * size)
+  export.Predictor.load(model)
+  monkeypatch.setattr(folder, "_MOST_WORK", 100 * size - 1)
+  with pytest.raises(errors.RunError, match="takes 100 steps on .* no run"):
+    export.Predictor.load(model)
+
+
 def test_a_statement_of_too_many_entries_is_not_computed(model):
   change(
       model / folder.STATEMENT,
