@@ -139,8 +139,9 @@ def _how(stored: Mapping[str, Any]) -> str:
   runs = stored.get("runs")
   if not isinstance(runs, dict):
     runs = {}
-  lines = [f"`{stored['command']}`"]
-  codes = set()
+  commands = [*stored.get("before", ()), stored["command"]]
+  lines = [f"`{command}`" for command in commands]
+  codes = {*stored.get("code", ())}
   for outcome in runs.values():
     codes.update(outcome.get("code", ()))
   if "committed" in stored:
