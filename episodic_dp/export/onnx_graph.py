@@ -91,6 +91,26 @@ unit (x) => (y) {
   y = Div (x, length)
 }
 
+# `prototypes.directions` of x [n, d]: no square underflows or overflows, and a
+# row that is zero or not finite has the direction zero.
+<domain: "episodic_dp", opset_import: ["": 17]>
+direction (x) => (y) {
+  axis = Constant <value_ints = [1]> ()
+  least = Constant <value_float = 1e-37> ()
+  sizes = Abs (x)
+  size = ReduceSum (sizes, axis)
+  divisor = Max (size, least)
+  ratios = Div (x, divisor)
+  wrong = IsNaN (ratios)
+  zero = Constant <value_float = 0.0> ()
+  values = Where (wrong, zero, ratios)
+  squares = Mul (values, values)
+  sums = ReduceSum (squares, axis)
+  total = Max (sums, least)
+  length = Sqrt (total)
+  y = Div (values, length)
+}
+
 # Squared distances [n, way] of x [n, d] to prototypes [1, way, d].
 <domain: "episodic_dp", opset_import: ["": 17]>
 distances (x, prototypes) => (y) {
@@ -320,7 +340,7 @@ def _classified(graph: _Graph, model: Adapted, x: str) -> list[str]:
     rows = _embedded(graph, model.predictor, params, moments, own, x)
     if model.released is not None:
       rows = graph.add("Sub", rows, model.released.centre[member])
-      rows = graph.add("unit", rows, domain=_OWN)
+      rows = graph.add("direction", rows, domain=_OWN)
       prototypes = model.released.prototypes[:, member].T
       scores = graph.add("MatMul", rows, np.float32(SHARPNESS) * prototypes)
     elif found.learner.name == "protonet":

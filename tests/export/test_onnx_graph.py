@@ -184,6 +184,15 @@ def test_prototypes_under_noise_have_both_statements(members, run, tmp_path):
   assert not stated.differences and "privacy_statement" in metadata
 
 
+@pytest.mark.parametrize("scale", [1e-7, 1e25])
+def test_prototypes_of_tiny_and_huge_features_are_joined(scale, run, tmp_path):
+  predictor = predictor_of(run, *_NETWORKS["features"])
+  images = examples(predictor, 20) * np.float32(scale)
+  images[-1] = 0
+  model = predictor.adapt(images, ["a", "b"] * 10, epsilon=1.0, delta=1e-3)
+  same(written(tmp_path / "model.onnx", model)[0], model, images)
+
+
 def with_backbone(predictor, network):
   """A model on features, which takes images of a backbone instead."""
   return dataclasses.replace(
