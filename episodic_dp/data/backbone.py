@@ -4,7 +4,8 @@ ONNX Runtime computes the graph of the file, and nothing else in it is executed.
 Each image is computed by itself: a network that mixes the images of a batch
 would carry one person's images into another's features.
 
-An operator with random numbers would do so, too: each image moves them on.
+An operator with random numbers would do so, too: each image moves them on. So
+would batch normalisation in training: ONNX Runtime changes its means in place.
 
 A file may come from anyone. It is read up to 2 GiB and has no part outside it,
 no function or operator that runs other graphs, no texts, at most 4 GiB of
@@ -28,7 +29,8 @@ from episodic_dp.errors import DataError
 from episodic_dp.output import files
 
 _MOST_BYTES, _MOST_ARRAYS, _MOST_FEATURES = 2**31, 2**32, 2**16
-_SIDE = 224  # Height and width of images for a graph that takes any size.
+# Height and width of images for a graph that takes any size, and the largest.
+_SIDE, _MOST_SIDE = 224, 2048
 _SECONDS = 600.0  # The longest time of an image.
 _PIP = "pip install -e '.[onnx]'"
 # Dropout is random if it has its third input, whether it trains.
@@ -180,7 +182,9 @@ def opened(backbone: Backbone, content: bytes, place: str) -> Network:
   Raises:
     DataError: it is another file than before, or cannot be used, or ONNX
       Runtime is missing; one sentence.
+    PlanError: a field of the description is out of range.
   """
+  backbone = plain.read(Backbone, vars(backbone), name="backbone")
   digest = files.sha256(content)
   if backbone.digest not in (None, digest):
     raise DataError(
@@ -216,8 +220,11 @@ def opened(backbone: Backbone, content: bytes, place: str) -> Network:
     sides = shape[2:] if first else shape[1:3]
     fixed = [side for side in sides if isinstance(side, int)]
     size = backbone.size or (*fixed, _SIDE)[0]
-    if {*fixed} - {size}:
-      raise DataError(f"its images have the shape {shape}, not size={size}")
+    if {*fixed} - {size} or not 1 <= size <= _MOST_SIDE:
+      raise DataError(
+          f"its images have the shape {shape}, not size={size} of at most"
+          f" {_MOST_SIDE}"
+      )
   return Network(
       backbone=dataclasses.replace(backbone, digest=digest, size=size),
       content=content, session=session, place=place, first=first,
@@ -239,10 +246,13 @@ def _check(model: Any) -> None:
   sparse, texts = bool(model.graph.sparse_initializer), False
   for node in model.graph.node:
     kind = node.op_type
-    if kind in _RANDOM and (kind != "Dropout" or len(node.input) > 2):
+    if (
+        kind in _RANDOM and (kind != "Dropout" or len(node.input) > 2)
+        or kind == "BatchNormalization" and _trains(node)
+    ):
       raise DataError(
-          f"its operator {kind} is random, so features depend on the images"
-          " before: export the network for inference"
+          f"its operator {kind} is random or trains, so features depend on the"
+          " images before: export the network for inference"
       )
     texts |= node.domain == "ai.onnx.ml"
     for attribute in node.attribute:
@@ -258,6 +268,15 @@ def _check(model: Any) -> None:
     raise DataError("some of its arrays are in other files, or sparse")
   if texts or any(array.data_type == array.STRING for array in arrays):
     raise DataError("it computes with texts, or is no network of images")
+
+
+def _trains(node: Any) -> bool:
+  """Return whether a batch normalisation moves its means by every image."""
+  # Before version 14 only the number of outputs says so.
+  return len(node.output) > 1 or any(
+      attribute.name == "training_mode" and attribute.i
+      for attribute in node.attribute
+  )
 
 
 def _bounded(onnxruntime: Any) -> Any:

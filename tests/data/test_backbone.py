@@ -138,6 +138,7 @@ def wrong_files():
   unknown = helper.make_node("Foreign", ["x"], ["found"], domain="some.where")
   ones = numpy_helper.from_array(np.ones(1, np.float32), "ones")
   sparse = onnx.SparseTensorProto(values=ones, indices=ones, dims=[2**40])
+  trained = helper.make_node("BatchNormalization", ["x"], ["found", "mean"])
   unused = graph([helper.make_node("Identity", ["kernel"], ["found"])])
   del unused.graph.input[:]
   return {
@@ -163,6 +164,11 @@ def wrong_files():
       "names": (with_node("LabelEncoder", ["x"], domain="ai.onnx.ml"), "texts"),
       "grey": (graph(shape=("n", 1, 8, 8)).SerializeToString(), "3, H, W"),
       "batches": (graph(shape=(4, 3, 8, 8)).SerializeToString(), "3, H, W"),
+      "too large": (
+          graph(shape=("n", 3, 9999, 9999)).SerializeToString(), "at most 2048"
+      ),
+      "means": (graph([trained]).SerializeToString(), "or trains"),
+      "empty": (graph(shape=("n", 3, 0, 0)).SerializeToString(), "size=0"),
   }
 
 
@@ -178,12 +184,24 @@ def test_a_wrong_file_ends_in_one_sentence(name):
     ("RandomNormalLike", ["x"]), ("RandomUniformLike", ["x"]),
     ("RandomNormal", []), ("RandomUniform", []), ("Bernoulli", ["x"]),
     ("Multinomial", ["x"]), ("Dropout", ["x", "", "training"]),
+    ("BatchNormalization", ["x"]),
 ])
 def test_an_image_moves_no_random_numbers_of_others(kind, inputs):
-  """A seeded operator goes on from image to image, which shows their number."""
+  """A seeded operator goes on from image to image, which shows their number.
+
+  ONNX Runtime writes the means of training over those of the file.
+  """
   with pytest.raises(errors.DataError, match=f"operator {kind} is random"):
-    opened(with_node(kind, inputs, seed=1.0))
+    opened(with_node(kind, inputs, seed=1.0, training_mode=1))
   assert opened(with_node("Dropout", ["x"]))
+
+
+@pytest.mark.parametrize("name, value", [
+    ("mean", (0.0, 0.0)), ("std", (0.0, 1.0, 1.0)), ("size", 0),
+])
+def test_a_description_is_checked_at_every_door(name, value):
+  with pytest.raises(errors.PlanError, match=f"backbone.{name}"):
+    opened(graph().SerializeToString(), **{name: value})
 
 
 def test_a_file_is_one_of_onnx_alone():

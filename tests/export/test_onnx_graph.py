@@ -284,7 +284,7 @@ def test_a_folder_and_its_backbone_have_images_of_one_size(run, tmp_path):
   """The size of a folder is bounded, and decides how much memory is taken."""
   network = test_backbone.opened(
       test_backbone.graph(shape=("n", 3, "h", "w")).SerializeToString(),
-      size=60_000,
+      size=2000,
   )
   contents = folder.read(run.model)
   described = json.loads(contents[folder.MODEL])
