@@ -4,7 +4,7 @@ The code that reads own data (`data.own_data.rows`) makes the rows, from the
 public settings in model.json and the example alone.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 import itertools
 from typing import Any
 
@@ -44,6 +44,9 @@ def row(how: folder.Preprocessing, example: readers.Example) -> np.ndarray:
 def given(images: Any) -> Any:
   """Return examples as an array, or as a list of images of several kinds.
 
+  Images of several types are no array: its one type would change the values of
+  all images by that of one.
+
   Raises:
     DataError: they are sparse, masked, empty or no array.
   """
@@ -54,8 +57,10 @@ def given(images: Any) -> Any:
         "the examples are a masked array: give X.filled(VALUE), or leave out"
         " the rows with masked values"
     )
-  if isinstance(images, (list, tuple)):
-    kinds = {np.shape(image) for image in images}
+  if isinstance(images, Sequence) and not isinstance(images, (str, bytes)):
+    kinds = {
+        (a.shape, a.ndim > 1 and a.dtype) for a in map(np.asarray, images)
+    }
     if len(kinds) > 1 or any(isinstance(i, Image.Image) for i in images):
       return list(images)
   if isinstance(images, Image.Image):

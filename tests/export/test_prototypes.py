@@ -1,5 +1,6 @@
 """Noised prototypes: what one unit can change, what it costs, what is kept."""
 
+import collections
 import dataclasses
 import json
 import math
@@ -24,6 +25,7 @@ from episodic_dp.accounting import ledger
 from episodic_dp.accounting import report
 from episodic_dp.data import public
 from episodic_dp.export import folder
+from episodic_dp.export import preprocessing
 from episodic_dp.export import prototypes
 from tests.cli import tiny_runs
 from tests.export.conftest import export_run
@@ -329,6 +331,15 @@ def test_a_person_moves_what_is_noised_by_the_clip_norm(exported):
   for person in range(3):
     moved = np.linalg.norm(whole - total(people != person))
     assert 0.5 < moved <= prototypes.CLIP_NORM * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("value", [True, np.uint16(900), 0.5])
+def test_an_image_moves_no_other_by_its_type(value):
+  """One type for all would make 7 of 255 another value."""
+  images = [np.full((2, 2), one) for one in (np.uint8(7), value)]
+  for many in (images, collections.deque(images)):
+    first, second = preprocessing.given(many)
+    assert first.dtype == np.uint8 and second.dtype == images[1].dtype
 
 
 @pytest.mark.slow  # Compiles the generator.
