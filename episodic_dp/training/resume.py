@@ -319,7 +319,7 @@ def _completed(
   A key file from a backup knows fewer steps than the record, and both know
   fewer than the metrics and checkpoints if these are newer. A line of metrics
   names its key; all others are counted for the present one. One more step is
-  counted than a newer line shows: a kill may have prevented the next line.
+  counted than the newest line shows: a kill may have prevented the next line.
 
   Args:
     key: as its file describes it.
@@ -338,12 +338,14 @@ def _completed(
     if last > first or name == present:
       steps[name] = [first, max(last, steps.get(name, [0, 0])[1])]
   steps[present][1] = max(step, steps[present][1])
+  newer: dict[str, list[int]] = {}
   for path in (place.folder / metrics.FILE, place.diagnostics):
     for line in metrics.read(path):
       name, done = str(line.get(metrics.KEY, present)), line["step"]
       first, last = steps.get(name, [done - 1, 0])
       if done > last:
-        steps[name] = [min(first, done - 1), done + 1]
+        newer.setdefault(name, []).extend([first, done + 1])
+  steps |= {name: [min(found), max(found)] for name, found in newer.items()}
   _, last = steps.pop(present)
   segment = dataclasses.replace(key.segments[-1], last=last)
   segments = (*key.segments[:-1], segment)
