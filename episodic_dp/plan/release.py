@@ -472,11 +472,16 @@ def _pairs(runs: Any, name: str) -> list[Sequence[int]]:
   if not plain.is_list(runs):
     raise _validate.refusal(name, runs, "a list")
   pairs: list[Sequence[int]] = []
+  most = hierarchy_lib.MAX_LEAVES
   for i, run in enumerate(runs):
     pair = run if isinstance(run, (list, tuple)) else (run, 1)
-    if [*map(type, pair)] != [int, int] or min(pair) < 0:
+    if [*map(type, pair)] != [int, int] or min(pair) < 0 or max(pair) > most:
       kind = tuple[plain.Whole, plain.Whole]
       pair = plain.read(kind, pair, name=f"{name}[{i}]")
+      if max(pair) > most:  # Sums of such may be too long for a message.
+        raise _validate.refusal(
+            f"{name}[{i}]", pair, "counts of at most 2^31 - 1"
+        )
     pairs.append(pair)
   return pairs
 
