@@ -32,7 +32,10 @@ OF_USERS = (DataError, PlanError, RunError, UnsoundPlanError)
 
 def shown(value: object) -> str:
   """Shorten the text of a value so that it fits into a message."""
-  return shortened(_SHORT.repr(value))
+  try:
+    return shortened(_SHORT.repr(value))
+  except ValueError:  # Python writes no whole number of more than 4300 digits.
+    return "more than 10^4000"
 
 
 def shortened(text: str) -> str:

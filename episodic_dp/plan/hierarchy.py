@@ -86,8 +86,9 @@ class Hierarchy:
       ))
     if self.num_leaves > MAX_LEAVES:
       raise PlanError(
-          f"the hierarchy has {self.num_leaves} leaves, more than 2^31 - 1 ="
-          f" {MAX_LEAVES}: leaf rows are int32, so split the data set"
+          f"the hierarchy has {shown(self.num_leaves)} leaves, more than"
+          f" 2^31 - 1 = {MAX_LEAVES}: leaf rows are int32, so split the data"
+          " set"
       )
     if self.num_leaves < 1:
       raise PlanError("the hierarchy has no leaf: give it examples")

@@ -64,6 +64,7 @@ def test_numpy_numbers_become_pythons():
         ({"scale": "nan"}, "x.scale='nan'"),
         ({"scale": math.nan}, "x.scale=nan"),
         ({"scale": 10**400}, "x.scale"),
+        ({"scale": 10**9000}, "x.scale"),
         ({"flag": 1}, "x.flag=1: expected true or false"),
         ({"options": [1]}, "x.options"),
     ],

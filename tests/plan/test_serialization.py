@@ -162,7 +162,7 @@ def _set(data, path, value):
         (["hierarchy", "child_counts"], KeyError, "child_counts is missing"),
         (["hierarchy", "child_counts", 0], [[2, 10**12]], "counts"),
         (["hierarchy", "child_counts", 0], [2**40], "2\\^31"),
-        (["hierarchy", "child_counts", 0], [[10**4000] * 2], "2\\^31"),
+        (["hierarchy", "child_counts", 0], [[10**9000] * 2], "2\\^31"),
         (["hierarchy", "child_counts", 0], [[2**70, 0], [2, 1]], "2\\^31"),
         (["hierarchy", "child_counts", 1], [3], "as in the level above"),
         (["hierarchy", "child_counts", 2, 0], -1, "child_counts"),
