@@ -162,7 +162,10 @@ def read(path: str | os.PathLike[str]) -> bytes:
   """
   place = files.path_of(path)
   if not place.exists():
-    raise FileNotFoundError(f"{place} does not exist: give an ONNX file")
+    raise FileNotFoundError(
+        f"{place} does not exist: give an ONNX file, or put that of the run"
+        " back there"
+    )
   status = place.stat()
   if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:
     raise DataError(

@@ -243,7 +243,8 @@ class Predictor:
 
     Raises:
       RunError: a file is missing, changed or unknown, or the network is own
-        code and not given; or JAX_ENABLE_X64 is set; one sentence.
+        code and not given; or the model has no backbone; or JAX_ENABLE_X64 is
+        set; one sentence.
       DataError: the backbone cannot be used, or is another one.
       PlanError: the privacy statement does not hold.
     """
@@ -288,6 +289,10 @@ class Predictor:
           f" {folder_lib.MODEL} names: get the folder again from its publisher"
       )
     backbone = None
+    if found.backbone is None and folder_lib.BACKBONE in contents:
+      raise errors.RunError(
+          f"{root} is a model without a backbone: leave it out"
+      )
     if found.backbone is not None:
       if folder_lib.BACKBONE not in contents:
         raise errors.RunError(
@@ -343,12 +348,17 @@ class Predictor:
   def save(self, path: str | os.PathLike[str]) -> None:
     """Write the folder again, as a new one.
 
+    A backbone that the folder did not hold stays apart.
+
     Raises:
       RunError: the folder exists and is not empty.
     """
+    backbone = self.description.backbone
+    apart = backbone is not None and not backbone.file
     with files.new_folder(path) as place:
       for name, content in self.contents.items():
-        (place / name).write_bytes(content)
+        if name != folder_lib.BACKBONE or not apart:
+          (place / name).write_bytes(content)
       folder_lib.seal(place)
 
   def scaled(self, rows: np.ndarray) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Features of own images by a network in an ONNX file."""
 
+import json
 import os
 import pickle
 import sys
@@ -423,6 +424,12 @@ def test_a_large_backbone_is_given_and_compared(people, tmp_path, monkeypatch):
       tmp_path / "model", backbone=tmp_path / "b.onnx"
   )
   assert loaded.guarantees["writer"]["epsilon"] > 0
+  loaded.save(tmp_path / "saved")
+  assert not (tmp_path / "saved" / folder.BACKBONE).exists()
+  about = json.loads(loaded.contents[folder.MODEL]) | {"backbone": None}
+  contents = {**loaded.contents, folder.MODEL: json.dumps(about).encode()}
+  with pytest.raises(errors.RunError, match="without a backbone"):
+    export.Predictor.of_contents(contents, tmp_path)
   other = graph(kernel=2 * KERNEL).SerializeToString()
   (tmp_path / "b.onnx").write_bytes(other)
   for use in (
