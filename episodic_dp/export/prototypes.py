@@ -37,6 +37,7 @@ import scipy.special
 from episodic_dp import errors
 from episodic_dp import models
 from episodic_dp import options
+from episodic_dp import plain
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import calibration
 from episodic_dp.accounting import ledger as ledger_lib
@@ -179,6 +180,7 @@ def release(
   Raises:
     PlanError: a value is out of range.
   """
+  plain.read(int | None, private_seed, name="private_seed")
   if delta is None:
     delta = report.usual_delta(units)
   described = plan_lib.Release(

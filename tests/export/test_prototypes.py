@@ -379,6 +379,7 @@ def test_without_a_proof_there_is_no_adaptation(run, exported):
   for delta in (0.0, 1.0, -1e-5):
     refused(errors.PlanError, "delta=", images, labels, delta=delta)
   refused(errors.PlanError, "neighbours=", images, labels, neighbours="x")
+  refused(errors.PlanError, "private_seed=", images, labels, private_seed=0.5)
   refused(errors.DataError, "3 people", images, labels, people[:3])
   refused(errors.DataError, "label 3 is not", images, labels, classes=[0, 1, 2])
   for forgotten in ({"people": people}, {"neighbours": "replace-one"}):
