@@ -352,7 +352,8 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
     """Write the model and its privacy statement as a new folder.
 
     If `adapt` gave a guarantee, the folder holds its classes and its statement
-    too; otherwise they are not saved.
+    too; otherwise they are not saved, and a model that was loaded with such
+    classes keeps those.
 
     Raises:
       NotFittedError: the estimator is not fitted.
