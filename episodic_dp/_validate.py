@@ -31,8 +31,8 @@ def positive(name: str, value: Any, *, zero: bool = False) -> float:
   """Return a finite number above 0 (or 0, with zero), or raise PlanError."""
   in_range = _is_number(value) and math.isfinite(value)
   if not in_range or value < 0 or (value == 0 and not zero):
-    raise refusal(name, value, "a number of at least 0" if zero else
-                  "a number above 0")
+    raise refusal(name, value, "a finite number of at least 0" if zero else
+                  "a finite number above 0")
   return float(value)
 
 

@@ -333,7 +333,7 @@ def test_what_cannot_be_is_said():
     model.fit(features, labels[1:], people)
   images = people_of((9, 9))[0]
   for match, wrong in (
-      ("images as uint8, 0 to 255, or as float32, 0 to 1", images / 3.0),
+      ("uint8, 0 to 255, or as float32, 0 to 1, and features", images / 3.0),
       ("2 channels", np.stack([images, images], -1)),
       ("channels first: give numpy.moveaxis", images[:, None]),
       ("row 1 of the images has shape", [images[0], images[0, 1:]]),

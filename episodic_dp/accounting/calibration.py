@@ -69,6 +69,12 @@ def calibrate(
   _validate.positive("epsilon", epsilon)
   mechanism = release.mechanism
   report.refuse_un_noised(mechanism)
+  if math.isinf(mechanism.clip_norm):
+    raise _validate.refusal(
+        "clip_norm", mechanism.clip_norm,
+        "a finite number, without which no noise reaches an epsilon (in a"
+        " command leave private=0 out, or set --config.mechanism.clip_norm=1)",
+    )
   # With a noised count, the search may try multipliers that are too small for
   # the count's noise.
   fixed = mechanism.with_fixed_norm

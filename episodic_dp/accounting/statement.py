@@ -336,6 +336,11 @@ def read(path: str | os.PathLike[str]) -> Any:
     OSError: the file cannot be read.
     PlanError: one sentence.
   """
+  if "://" in os.fspath(path):
+    raise PlanError(
+        "statements are read from this machine: download it, and give the path"
+        " of the file"
+    )
   place = files.path_of(path)
   if place.is_dir():
     place = place / FILE

@@ -84,7 +84,8 @@ def main(values: flags.FlagValues) -> None:
     )
   how, refused = "with", ["same_level"]
   if values.ledger:
-    how, refused = "without", ["sweep", "out", "statement", "data_dir"]
+    how = "without"
+    refused = ["sweep", "out", "statement", "data_dir", "config.FIELD"]
   for name in refused:
     if values[name].present:
       app.fail(f"--{name} goes {how} --ledger: leave it out")

@@ -162,12 +162,13 @@ def image(given: Any, name: str) -> readers.Example:
     )
   if values.dtype == bool:  # Pillow's mode 1.
     values = values * np.uint8(255)
-  if values.dtype not in (np.uint8, np.uint16):
+  if values.dtype.newbyteorder("=") not in (np.uint8, np.uint16):
     floating = np.issubdtype(values.dtype, np.floating)
     if not floating or not (values.min() >= 0 and values.max() <= 1):
       raise errors.DataError(
           f"{name} is {values.dtype} with values that are not from 0 to 1: give"
-          " images as uint8, 0 to 255, or as float32, 0 to 1"
+          " images as uint8, 0 to 255, or as float32, 0 to 1, and features as"
+          " [n, features]"
       )
     values = values.astype(np.float32)
   return readers.image_of(values, name)

@@ -52,8 +52,8 @@ def build(
   if network.start in parts.SHIPPED and network.name != "conv4":
     raise _validate.refusal(
         "config.model.start", network.start,
-        f"none for {network.name}: with own data write"
-        f" --config=own_data:network={network.name}",
+        f"none for {network.name} (in a command with own data,"
+        f" --config=own_data:network={network.name})",
     )
   if network.start is not None:
     source = f"config.model.start={network.start}"

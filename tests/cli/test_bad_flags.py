@@ -4,6 +4,7 @@ import pytest
 
 _TRAIN = ("train", "--config=glyphs", "--workdir=DIR/run")
 _ACCOUNT = ("account", "--config=glyphs")
+_LEDGER = ("account", "--ledger=DIR/a,DIR/b")
 _SOLVE = ("calibrate", "--config=glyphs")
 _PLAN = ("plan", "--config=glyphs", "--epsilon=1")
 _PVI = ("pvi", "--workdir=DIR/run")
@@ -49,13 +50,18 @@ _BAD = {
     (*_ACCOUNT, "--config.plan.stages=('Foo(1)',)"): "Foo(1)",
     (*_ACCOUNT, "--group=0"): "group",
     (*_ACCOUNT, "--ledger=DIR/a"): "--ledger=DIR,DIR",
+    (*_LEDGER, "--config.steps=3"): "--config.FIELD goes without --ledger",
+    ("account", "--ledger=s3://runs/a,b"): "s3://runs/a cannot be read (state",
     ("verify",): "give one privacy statement",
     ("verify", "x.json", "y.json"): "argument 'y.json' is not a flag",
     ("verify", "nowhere.json"): "nowhere.json: it cannot be read",
     ("verify", "DIR"): "/guarantee.json: it cannot be read (No such file",
+    ("verify", "https://x.org/g.json"): "https://x.org/g.json: statements are",
     ("verify", "."): "give a work directory with a guarantee.json",
     _SOLVE: "--epsilon",
-    (*_SOLVE, "--epsilon=0"): "epsilon=0.0: expected a number above 0",
+    (*_SOLVE, "--epsilon=0"): "epsilon=0.0: expected a finite number above 0",
+    (*_SOLVE, "--epsilon=inf"): "epsilon=inf: expected a finite number",
+    ("calibrate", "--config=glyphs:private=0", "--epsilon=1"): "clip_norm=1)",
     (*_SOLVE, "--epsilon=1", "--level=hospital"): "'hospital'",
     (*_SOLVE, "--epsilon=1", "--neighbours=two"): "add-or-remove|replace-one",
     (*_SOLVE, "--epsilon=1", "--delta=0.9"): "no noise is needed",

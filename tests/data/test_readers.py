@@ -296,6 +296,17 @@ def row(first, *others, **options):
   return found[-1]
 
 
+def test_pictures_of_pillow_are_read_whole(tmp_path):
+  premultiplied = Image.fromarray(RAMP).convert("LA").convert("La")
+  found = readers.picture_of(premultiplied, "it").values[..., 0]
+  np.testing.assert_array_equal(found, RAMP)
+  path = tmp_path / "cut.bmp"
+  Image.fromarray(RAMP).save(path)
+  path.write_bytes(path.read_bytes()[:-8])
+  with Image.open(path) as cut, pytest.raises(DataError, match="row 3 cannot"):
+    readers.picture_of(cut, "row 3")
+
+
 def test_images_take_size_colour_and_depth():
   assert row(DARK).shape == (28, 28, 1)
   assert row(DARK, size=3, color=True).shape == (3, 3, 3)
@@ -323,10 +334,11 @@ def test_an_example_that_differs_is_refused(examples):
         (NUMBERS, {"size": 3}, "are for images"),
         (DARK, {"depth": 12}, "depth=12: expected one of 8, 16"),
         (DARK, {"seed": -1}, "seed=-1"),
-        (DARK, {"shares": (1, 0, 1)}, r"shares\[1\]=0.0: expected a number"),
+        (DARK, {"shares": (1, 0, 1)}, r"shares\[1\]=0.0: expected a finite"),
         (DARK, {"shares": (1, 1)}, "shares=.*a list of 3"),
         (DARK, {"levels": "class"}, "levels='class': expected a list"),
-        (DARK, {"levels": ("image",)}, "levels=.*two names or more"),
+        (DARK, {"levels": ("image",)}, "levels=.*two different names"),
+        (DARK, {"size": 8193}, "size=8193: expected at most 8192"),
     ],
 )
 def test_wrong_options_are_named(example, options, text):

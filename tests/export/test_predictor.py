@@ -143,6 +143,10 @@ def test_images_of_pillow_are_read_as_their_files(mode, run, tmp_path):
   (found,) = preprocessing.of_arrays(how, [image], "they")
   wanted = preprocessing.row(how, readers.read(path))
   np.testing.assert_array_equal(found, wanted)
+  if mode == "I;16":
+    swapped = np.asarray(image).astype(">u2")
+    (found,) = preprocessing.of_arrays(how, [swapped], "they")
+    np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,7 @@ def test_a_start_is_read_and_known_again(start):
         (dict(start="absent.npz"), 5, "absent.npz does not exist"),
         (dict(width=8), 5, r"config.model.start=.*start.npz has"),
         (dict(trained="head"), None, "no layer 'head'"),
+        (dict(name="features", start="glyphs"), 5, "none for features .in a c"),
     ],
 )
 def test_starts_that_cannot_be_are_named(start, changes, outputs, match):

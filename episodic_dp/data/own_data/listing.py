@@ -122,7 +122,7 @@ def divide(
       raise DataError(
           f"own_data option {name}={level!r} must be one of the levels"
           f" {listing.levels[:-1]}, such as"
-          f" {rows.FLAG}{name}={listing.levels[-2]}"
+          f" {rows.written(**{name: listing.levels[-2]})}"
       )
   classes: Sequence[Class] = listing.classes
   if any(c.part is None for c in classes):
@@ -141,7 +141,8 @@ def divide(
     if not any(c.records for c in held):
       raise DataError(
           f"{listing.source} has no example for {part}: give more units"
-          f" examples, or divide by another seed ({rows.FLAG}seed)"
+          " examples, or divide by another seed, such as"
+          f" {rows.written(seed=options.seed + 1)}"
       )
   return parts
 
@@ -166,8 +167,8 @@ def _check_apart(
     k, level = listing.levels.index(crossing), crossing
     labels = slice(k, k + 1)
     remedy = (
-        f"divide by {level}, {rows.FLAG}by={level}, or give all of one {level}"
-        " to one part"
+        f"divide by {level}, {rows.written(by=level)}, or give all of one"
+        f" {level} to one part"
     )
   part_of: dict[tuple[str, ...], str] = {}
   for part, classes in parts.items():
@@ -202,7 +203,7 @@ def _divided(listing: Listing, options: rows.OwnData) -> list[Class]:
     raise DataError(
         f"{listing.source} has {len(units)} units of level '{by}', too few for"
         f" training, validation and test: give three or more, or divide units"
-        f" of another level, {rows.FLAG}by"
+        f" of another level, {rows.written(by='LEVEL')}"
     )
   parts = np.repeat(dataset.PARTS, [trained, *others]).tolist()
   part_of = dict(zip(units, parts))

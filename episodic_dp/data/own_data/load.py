@@ -153,7 +153,8 @@ def _check_test_tasks(found: Survey, task: Mapping[str, Any]) -> None:
           f" test tasks: it holds {tree}, and a task takes {task['way']}"
           f" classes with {task['shot'] + task['query']} examples each; give it"
           " larger units, or ask for less by config.evaluation.shot and query,"
-          " or by way after --config=own_data:"
+          " or by way, as in own_data(way=2) (in a command"
+          " --config=own_data:way=2)"
       ) from e
     units, held, level = fitting.num_units(0), tree.num_units(0), tree.levels[0]
     if units < held or units == 1:
@@ -177,7 +178,7 @@ def _check_names(found: Survey, sampling: plan.SamplingPlan) -> None:
     raise plan.PlanError(
         f"{level} {errors.shown(str(names[counts.argmax()]))} is in"
         f" {counts.max()} units of level '{of}': if it is one {level}, add"
-        f" {rows_lib.crossing_flags(level, divided=divided)}; otherwise give"
+        f" {rows_lib.crossing_options(level, divided=divided)}; otherwise give"
         f" every {level} a separate name"
     )
 

@@ -72,10 +72,11 @@ def listing(
     heads = {name: _head(file, name) for name in sizes}
   objects = [name for name, (_, dtype) in heads.items() if dtype.hasobject]
   if objects:
+    kind = {_IMAGES: "'uint8'", _FEATURES: "'float32'"}.get(objects[0], "str")
     raise _fault(
         path, objects[0],
-        "holds Python objects, which are not read: save its text with"
-        f" {objects[0]}.astype(str)",
+        "holds Python objects, which are not read: save"
+        f" {objects[0]}.astype({kind})",
     )
   shape, dtype = heads[examples]
   _check_examples(path, examples, shape, dtype)
@@ -154,7 +155,8 @@ def _check_names(
         f" {shown(list(wanted))}, either '{_IMAGES}' or '{_FEATURES}', and"
         f" optionally '{_SPLIT}', '{_UNITS}' and '{_UNITS_SPLIT}'; name the"
         " label arrays in levels, the outermost first, and then the examples,"
-        " as in --config=own_data:levels=writer/letter/image"
+        " as in levels=('writer', 'letter', 'image') (in a command"
+        " --config=own_data:levels=writer/letter/image)"
     )
 
 
@@ -164,7 +166,8 @@ def _check_examples(
   """Raise DataError unless the examples are images or features."""
   if name == _IMAGES:
     channels = (*shape[3:], 1)[0]
-    fits = dtype in (np.uint8, np.uint16) and channels in (1, 3)
+    fits = dtype.newbyteorder("=") in (np.uint8, np.uint16)
+    fits = fits and channels in (1, 3)
     fits = fits and len(shape) in (3, 4)
     wanted = (
         "uint8, such as (255 * values).round().astype('uint8') of values from 0"

@@ -109,6 +109,7 @@ def picture_of(picture: Image.Image, name: str) -> Example:
   """
   with foreign.reading(name, _NO_IMAGE, _REPAIR):
     foreign.check_picture(picture)
+    picture.load()
   if picture.mode.startswith("I;16"):
     return image_of(np.asarray(picture, np.uint16), name)
   if picture.mode in ("I", "F"):
@@ -117,8 +118,10 @@ def picture_of(picture: Image.Image, name: str) -> Example:
         " scale: save it as a grey picture of 8 or 16 bits, or as .npy to keep"
         " its numbers"
     )
+  if picture.mode == "La":  # Pillow converts it to LA alone.
+    picture = picture.convert("LA")
   mode = "RGB"
-  if picture.mode in ("L", "LA", "La", "1"):
+  if picture.mode in ("L", "LA", "1"):
     mode = "L"
   if picture.has_transparency_data:
     over = picture.convert("RGBA")
@@ -250,7 +253,7 @@ def image_of(values: np.ndarray, name: str) -> Example:
         " image: save [height, width], [height, width, 1 or 3], or"
         " numbers as float32"
     )
-  if values.dtype == np.uint16:
+  if values.dtype.newbyteorder("=") == np.uint16:
     values = values.astype(np.float32) / 65535
   return Example(values, image=True, name=name)
 

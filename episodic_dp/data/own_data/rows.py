@@ -7,12 +7,14 @@ differs is refused, not changed, so that no row depends on another example.
 
 from collections.abc import Iterator
 import dataclasses
+import math
 from typing import Literal
 
 import numpy as np
 from PIL import Image
 
 from episodic_dp import _validate
+from episodic_dp import foreign
 from episodic_dp import plain
 from episodic_dp.data import backbone as backbone_lib
 from episodic_dp.data import dataset
@@ -21,23 +23,30 @@ from episodic_dp.errors import DataError
 from episodic_dp.output import phases
 
 _SIDE = 28
-FLAG = "--config.data.options."
+_FLAG = "--config.data.options."
 _LUMA = (0.299, 0.587, 0.114)  # ITU-R 601, of red, green and blue.
 
 
-def crossing_flags(level: str, *, divided: bool) -> str:
-  """Return all flags of units that are in several classes, for a message.
+def written(**options: object) -> str:
+  """Write options for Python and, in brackets, for a command."""
+  python = " and ".join(f"{k}={v!r}" for k, v in options.items())
+  command = " ".join(f"{_FLAG}{k}={v}" for k, v in options.items())
+  return f"{python} (in a command {command})"
+
+
+def crossing_options(level: str, *, divided: bool) -> str:
+  """Return all options of units that are in several classes, for a message.
 
   Args:
     level: the level of these units.
     divided: whether the source names the parts itself.
   """
-  found = f"{FLAG}crossing={level}"
+  units = {"crossing": level}
   if not divided:
-    found += f" and {FLAG}by={level}"
+    units["by"] = level
   return (
-      f"{found} (and {FLAG}depth=8, or 16, if only some images have more than 8"
-      " bits)"
+      f"{written(**units)}, and {written(depth=8)}, or 16, if only some images"
+      " have more than 8 bits"
   )
 
 
@@ -76,9 +85,15 @@ class OwnData:
   backbone: backbone_lib.Backbone | None = None
 
   def __post_init__(self) -> None:
-    if self.levels is not None and len(self.levels) < 2:
+    if self.levels is not None and (
+        not 2 <= len(self.levels) == len(set(self.levels))
+    ):
       raise _validate.refusal(
-          f"{FLAG}levels", self.levels, "two names or more, examples last"
+          "levels", self.levels, "two different names or more, examples last"
+      )
+    if (self.size or 0) ** 2 > foreign.MOST_PIXELS:
+      raise _validate.refusal(
+          "size", self.size, f"at most {math.isqrt(foreign.MOST_PIXELS)} pixels"
       )
 
 
@@ -119,7 +134,8 @@ class Form:
     if values.dtype != self.dtype and not self.rounds:
       raise DataError(
           f"{example.name} is {values.dtype} and {self.first} {self.dtype}:"
-          f" keep all bits with {FLAG}depth=16, or round all with {FLAG}depth=8"
+          f" keep all bits with {written(depth=16)}, or round all with"
+          " depth=8"
       )
     if self.dtype == np.uint8:
       return rounded(resized(values, self.shape))

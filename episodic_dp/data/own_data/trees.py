@@ -318,6 +318,6 @@ def _table_levels(
         f"{path} has the label columns {labels} and the levels are {chosen}:"
         " name columns, from the top down, and then the examples, such as"
         f" levels={example}; if one {last} is in several units above it, add"
-        f" {rows.crossing_flags(last, divided=_SPLIT in columns)}"
+        f" {rows.crossing_options(last, divided=_SPLIT in columns)}"
     )
   return chosen
