@@ -317,7 +317,9 @@ def area(
 
   The area is the probability that a member scores above another (ties half).
   Its 95 % interval is of DeLong, DeLong and Clarke-Pearson, "Comparing the
-  Areas under Two or More Correlated ROC Curves" (1988).
+  Areas under Two or More Correlated ROC Curves" (1988). If all comparisons
+  agree, which have no variance, it is that of Clopper and Pearson for disjoint
+  pairs of members and others.
   """
   variance, beaten = 0.0, np.zeros(0)
   for ours, theirs in ((others, members), (members, others)):
@@ -329,6 +331,8 @@ def area(
     else:
       variance = math.inf  # One score has no spread: no bound is known.
   auc, half = float(beaten.mean()), 1.96 * math.sqrt(variance)
+  if not variance:
+    half = 1 - 0.025 ** (1 / min(members.size, others.size))
   return auc, [max(auc - half, 0.0), min(auc + half, 1.0)]
 
 
@@ -377,7 +381,7 @@ def table(results: Mapping[str, Any]) -> str:
           "{:.3f} ({:.3f} to {:.3f})".format(
               attacked["auc"], *attacked["auc_interval"]
           ),
-          *map(_rate_cell, attacked["points"]),
+          *(_rate_cell(p, attacked["others"]) for p in attacked["points"]),
       ])
   return tables.markdown(header, rows)
 
@@ -389,7 +393,10 @@ def _epsilon_cell(guarantee: Mapping[str, float] | None) -> str:
   return f"{epsilon} at δ = {guarantee['delta']:g}"
 
 
-def _rate_cell(point: Mapping[str, Any]) -> str:
+def _rate_cell(point: Mapping[str, Any], others: int) -> str:
+  """Format a rate; that of less than one of the others is not measured."""
+  if point["at"] * others < 1:
+    return f"needs {1 / point['at']:.0f} others"
   low, high = point["tpr_interval"]
   text = f"{100 * point['tpr']:.2f} % ({100 * low:.2f} to {100 * high:.2f})"
   if point["allowed"] is not None:

@@ -132,6 +132,9 @@ def test_the_area_is_the_share_of_won_comparisons():
   wins = [(a > b) + (a == b) / 2 for a in members for b in others]
   found, _ = membership.area(np.asarray(members), np.asarray(others))
   assert found == pytest.approx(np.mean(wins))
+  # As few as two pairs that all agree may be of one distribution.
+  found, interval = membership.area(np.zeros(2), np.ones(2))
+  assert found == 0 and interval == [0, pytest.approx(1 - 0.025**0.5)]
 
 
 def test_a_point_of_the_curve_has_an_exact_interval():
@@ -148,6 +151,16 @@ def test_a_point_of_the_curve_has_an_exact_interval():
   assert (everyone["fpr"], everyone["tpr"]) == (1, 1)
   with pytest.raises(ValueError, match="NaN"):
     membership.summarize(members, others * np.nan, None)
+
+
+def test_a_rate_below_one_of_the_others_is_not_measured():
+  side = membership.summarize(np.arange(30.0), np.arange(40.0), None)
+  text = membership.table({"runs": [{
+      "name": "x", "training_participants": 9, "steps": 1, "guarantee": None,
+      "loss": {"members": 1.0, "others": 1.0},
+      "participants": side, "examples": side,
+  }]})
+  assert text.count("| needs 1000 others | needs 100 others | 0.00 % (") == 2
 
 
 def test_intervals_cover_as_often_as_they_say():
