@@ -369,6 +369,9 @@ def test_what_cannot_be_is_said():
   ):
     with pytest.raises(plan.PlanError, match=match):
       model.set_params(**changed).fit(features, labels, people)
+  model.set_params(way=2, epsilon=6.0, workdir="/proc/x")
+  with pytest.raises(errors.RunError, match="/proc/x cannot be written"):
+    model.fit(features, labels, people)
 
 
 IN_A_POOL = """

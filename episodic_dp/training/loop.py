@@ -219,7 +219,7 @@ def _begin(
     if workdir_lib.is_remote(place.folder):
       raise errors.RunError(
           f"{place.folder} is not on this machine, where everything but what is"
-          " released has to stay: name a --workdir on this machine"
+          " released has to stay: name a workdir on this machine"
       )
   checkpoints = checkpoint_lib.Checkpoints(home)
   key, done = resume_lib.begin(place, checkpoints, found, mode=mode)
@@ -227,7 +227,7 @@ def _begin(
     raise errors.RunError(
         f"the run in {place.folder} has already done {done} {program.unit}s and"
         f" the configuration allows {program.steps}: evaluate it, or resume"
-        " with more --config.steps"
+        " with more steps"
     )
   saved = program.saved(state)
   lineage: list[str] = []

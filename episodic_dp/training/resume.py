@@ -248,7 +248,7 @@ def begin(
         f"the last checkpoint in {checkpoints.folder}, of step {step}, was not"
         f" written under the secret key of this folder from step {last.first}"
         " on, or was changed since: restore the checkpoints that belong to"
-        " the key, or choose another --workdir"
+        " the key, or choose another workdir"
     )
   before = last.fingerprint
   names = [k for k in found | before if before.get(k) != found.get(k)]
@@ -371,7 +371,7 @@ def _recorded(
   except (AttributeError, OSError, RecursionError, TypeError, ValueError) as e:
     raise errors.RunError(
         f"{place.record} cannot be read, which holds the steps that were"
-        " released: restore the file, or start a new run in another --workdir"
+        " released: restore the file, or start a new run in another workdir"
     ) from e
 
 
@@ -379,7 +379,7 @@ def _lost(place: workdir_lib.WorkDirectory, how: str) -> errors.RunError:
   return errors.RunError(
       f"the secret key {place.key} of the run in {place.folder} {how}: restore"
       " the file (--key_file names that of a run on an object store), or"
-      " start a new run in another --workdir"
+      " start a new run in another workdir"
   )
 
 

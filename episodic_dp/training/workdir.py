@@ -56,7 +56,7 @@ class WorkDirectory:
       raise errors.RunError(
           f"{self.lock.name} was removed or replaced during the run, maybe with"
           " all results: restore the folder from a backup to resume the run, or"
-          " start a new one in another --workdir"
+          " start a new one in another workdir"
       )
 
   @property
@@ -121,15 +121,14 @@ def locked(
     key_file: see `key_path`.
 
   Raises:
-    OSError: it cannot be made or written.
-    RunError: another process trains in it.
+    RunError: it cannot be made or written, or another process trains in it.
   """
   folder = folder_of(workdir)
   key = key_path(workdir, key_file)
   lock_path = key.with_name(f".{key.name}.lock")
   if not is_remote(workdir):
     lock_path = pathlib.Path(folder) / _LOCK
-  lock_path.parent.mkdir(parents=True, exist_ok=True)
+  files.check_folder(lock_path.parent)
   with open(lock_path, "w") as lock:
     _take(lock, folder)
     yield WorkDirectory(folder=folder, key=key, lock=lock)
@@ -142,7 +141,7 @@ def _take(lock: IO[str], folder: epath.Path) -> None:
   except BlockingIOError as e:
     raise errors.RunError(
         f"another process is training in {folder}: wait for it, stop it, or"
-        " choose another --workdir"
+        " choose another workdir"
     ) from e
   except OSError as e:  # A mount without locks, such as some of NFS and FUSE.
     logging.warning(
@@ -170,6 +169,6 @@ def read_config(workdir: str | os.PathLike) -> dict[str, Any]:
   )
   if not isinstance(value, dict) or "visit" in value:
     raise errors.RunError(
-        f"{path} is not from episodic-dp train: give the --workdir of its run"
+        f"{path} is not from episodic-dp train: give the workdir of its run"
     )
   return value
