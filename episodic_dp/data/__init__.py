@@ -61,13 +61,13 @@ def check_data_dir(name: str, data_dir: str | os.PathLike[str] | None) -> None:
     PlanError: the data set is generated, or the config names none.
   """
   if data_dir is not None and name in ("", *GENERATED):
-    what = "it names no data"
+    what = "the config names no data"
     if name:
       what = f"data set '{name}' is generated"
     raise errors.PlanError(
-        f"the config does not read --data_dir={os.fspath(data_dir)}, since"
-        f" {what}: leave --data_dir out, or take your own data with"
-        " --config=own_data"
+        f"data_dir={os.fspath(data_dir)!r} is not read, since {what}: leave it"
+        " out, or take your own data, 'own_data' (in a command leave --data_dir"
+        " out, or take --config=own_data)"
     )
 
 

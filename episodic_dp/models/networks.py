@@ -630,6 +630,9 @@ def mlp(
     >>> jax.eval_shape(network.apply, params, images).shape
     (3, 5)
   """
+  _check_sizes(
+      outputs=outputs, **{f"widths[{i}]": w for i, w in enumerate(widths)}
+  )
   module = MLP(outputs=outputs, widths=tuple(widths))
   return model_lib.from_flax(module, input_shape)._replace(mixes_examples=False)
 
@@ -648,6 +651,7 @@ def features(
     input_shape: of an example, of any one to three axes: it is flattened.
     cosine: whether the features of all examples have one length.
   """
+  _check_sizes(way=way)
   network = Features(way, linear, cosine)
   return model_lib.from_flax(network, input_shape)._replace(
       mixes_examples=False
@@ -733,11 +737,19 @@ def conv1d(
   return _convolutional(Conv1D(way, width, norm), input_shape, axes=2)
 
 
+def _check_sizes(**sizes: int | None) -> None:
+  """Raise PlanError unless all are None or whole numbers of at least 1."""
+  for name, size in sizes.items():
+    if size is not None:
+      _validate.count(name, size, 1)
+
+
 def _convolutional(
     module: Any, input_shape: tuple[int, ...], axes: int = 3
 ) -> model_lib.Model:
   """Return the Model of a module, or raise RunError."""
   _validate.one_of("norm", module.norm, typing.get_args(Norm))
+  _check_sizes(way=module.way, width=module.width)
   least = 2**BLOCKS
   if len(input_shape) != axes or min(input_shape[:-1]) < least:
     expected = "(height, width, channels)"

@@ -281,7 +281,7 @@ def test_images_of_mini_imagenet_are_mapped_averaged_and_checked(small, roots):
         ("glyphs", {"drawings": "5"}, "drawings='5'"),
         ("sinusoid", {"points": True}, "points=True"),
         ("sinusoid", {"seed": 2**32}, "seed=4294967296"),
-        ("sinusoid", {"data_dir": "here"}, "does not read --data_dir=here"),
+        ("sinusoid", {"data_dir": "here"}, "data_dir='here' is not read"),
     ],
 )
 def test_wrong_options_are_named(name, options, match):

@@ -182,6 +182,10 @@ def test_features_begin_as_those_given_so_that_squares_are_means(linear):
         (lambda: networks.conv1d(5, input_shape=(28, 28, 1)), "input_shape"),
         (lambda: models.conv4(5, input_shape=(16, 2)), "input_shape"),
         (lambda: models.conv4(5, norm="layer"), "norm='layer'"),
+        (lambda: models.conv4(0), "way=0"),
+        (lambda: networks.conv1d(5, width=-8), "width=-8"),
+        (lambda: models.mlp(5, (8, 0)), r"widths\[1\]=0"),
+        (lambda: networks.features(0), "way=0"),
     ],
 )
 def test_settings_that_cannot_be_are_named(make, name):
