@@ -30,13 +30,19 @@ def replacing(
   Args:
     path: path of the file; its folder is made if it does not exist.
     private: whether only the owner may read it, from the first byte on.
+
+  Raises:
+    RunError: it is a folder, or its folder cannot be made or written.
   """
   path = path_of(path)
   made = path.with_name(f".{path.name}.tmp")
-  path.parent.mkdir(parents=True, exist_ok=True)
-  made.unlink(missing_ok=True)
-  try:
+  if path.is_dir():
+    raise errors.RunError(f"{path} is a folder: name a file")
+  with making(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made.unlink(missing_ok=True)
     made.touch(mode=0o600 if private else 0o666)
+  try:
     yield made
     with open(made, "rb") as file:
       os.fsync(file.fileno())
@@ -79,12 +85,19 @@ def check_folder(folder: str | os.PathLike) -> None:
   """
   folder = path_of(folder)
   check_no_file(folder)
-  try:
+  with making(folder):
     folder.mkdir(parents=True, exist_ok=True)
     tempfile.TemporaryFile(dir=folder).close()
+
+
+@contextlib.contextmanager
+def making(path: pathlib.Path) -> Iterator[None]:
+  """Raise RunError, one sentence, if a file or a folder cannot be made."""
+  try:
+    yield
   except OSError as e:
     raise errors.RunError(
-        f"{folder} cannot be written ({e.strerror}): choose another folder"
+        f"{path} cannot be written ({e.strerror}): choose another path"
     ) from e
 
 

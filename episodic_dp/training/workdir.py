@@ -104,7 +104,8 @@ def key_path(
 
 def make_private(folder: pathlib.Path) -> pathlib.Path:
   """Make a folder that only its owner may read, and return it."""
-  folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+  with files.making(folder):
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
   if folder.name == PRIVATE:
     folder.chmod(0o700)  # mkdir does not change an existing folder.
   return folder

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import pathlib
 import tempfile
 
 import numpy as np
@@ -93,6 +94,14 @@ def test_a_folder_that_is_a_file_is_refused_at_once(tmp_path):
     files.check_folder(tmp_path / "file")
   files.check_folder(tmp_path / "new" / "folder")
   assert not list((tmp_path / "new" / "folder").iterdir())
+
+
+def test_a_file_that_cannot_be_made_is_named(tmp_path):
+  with pytest.raises(errors.RunError, match=f"{tmp_path} is a folder"):
+    files.write_text(tmp_path, "x")
+  for door in (open_run, read_back, workdir.make_private):
+    with pytest.raises(errors.RunError, match="^/proc/x.* cannot be written"):
+      door(pathlib.Path("/proc/x/y"))
 
 
 def test_a_folder_that_is_only_read_is_named(tmp_path, monkeypatch):
