@@ -106,9 +106,10 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
     start: public weights to start from: "glyphs", "scenes" or a file for
       images, "none" for random weights; "auto" for the start of the library
       that fits the network and the colours of the images, if any does.
-    network: "conv4", "features" or another network of the library, or
+    network: "conv4" or "resnet12" for images, "features" or "mlp" for both, or
       MODULE:FUNCTION of your own, imported as for --config.model.name; None for
-      "conv4" on images and "features" on features.
+      "conv4" on images and "features" on features. Series are trained by the
+      preset `own_data` with network="conv1d".
     backbone: an ONNX file of a public network, whose features of the images are
       learned by "features"; a `data.backbone.Backbone` says what it takes. None
       learns the images.
