@@ -238,6 +238,11 @@ UNITS_STAY = (
     "The set of units is public and stays when a unit is emptied. (No list of"
     " units was given, so the set consists of those that hold a record.)"
 )
+CLASSES_STAY = (
+    "The list of classes, in which the label of an example is a place, is"
+    " public and stays when a class is emptied. (No list of units was given, so"
+    " it consists of the classes that hold a record.)"
+)
 UN_NOISED_CLIPPING = (
     "No formal guarantee (un-noised percentile clipping): the clip norm is a"
     " percentile of raw gradient norms, which no noise covers, so no epsilon"
@@ -281,6 +286,8 @@ def assumptions(
     )
   if hierarchy.units_from_records and k > 0:
     result.append(UNITS_STAY)
+  elif hierarchy.units_from_records and hierarchy.depth == 1:
+    result.append(CLASSES_STAY)  # Single examples, learned by their classes.
   if any(isinstance(s, plan_lib.FixedSize) for s in stages):
     result.append(REPLACED_IN_SAMPLE)
   below = stages[k + 1 :]

@@ -317,9 +317,16 @@ def as_examples(dataset: ArrayDataset) -> ArrayDataset:
 
 
 def flattened(hierarchy: plan.Hierarchy) -> plan.Hierarchy:
-  """Return the hierarchy of `as_examples`: its leaves only."""
-  return plan.Hierarchy.regular(
+  """Return the hierarchy of `as_examples`: its leaves only.
+
+  It keeps whether the list of units follows from the records: the labels of all
+  examples are places in that list.
+  """
+  flat = plan.Hierarchy.regular(
       (hierarchy.num_leaves,), levels=hierarchy.levels[-1:]
+  )
+  return dataclasses.replace(
+      flat, units_from_records=hierarchy.units_from_records
   )
 
 

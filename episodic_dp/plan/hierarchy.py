@@ -54,7 +54,8 @@ class Hierarchy:
     names: names of the units of each level, for messages, or None.
     units_from_records: whether the units above the leaves are listed only by
       their records. Guarantees then assume that a unit stays when its last
-      leaf is removed.
+      leaf is removed. In a tree of leaves alone these units are the classes of
+      the leaves.
   """
 
   levels: tuple[str, ...]

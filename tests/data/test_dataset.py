@@ -4,8 +4,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from episodic_dp import accounting
 from episodic_dp import data
 from episodic_dp import plan
+from episodic_dp.accounting import report
 from episodic_dp.errors import DataError
 from tests import plans
 
@@ -100,6 +102,30 @@ def test_examples_are_their_own_units_and_keep_their_classes():
   deeper = plan.Hierarchy.from_sizes([[1, 2], [3]], levels=("writer", *LEVELS))
   found = data.as_examples(_dataset(hierarchy=deeper))
   assert found.labels.tolist() == [0, 1, 1, 2, 2, 2]
+
+
+@pytest.mark.parametrize("units", [None, ["a", "b", "c"]])
+def test_a_list_of_classes_from_the_records_is_an_assumption(units):
+  """The labels of all are places in it: without the first image they move."""
+
+  def examples(first):
+    hierarchy = plan.Hierarchy.from_labels(
+        {"class": np.array(["a", "b", "b", "b", "c", "c", "c"])[first:]},
+        leaf="drawing", units=units,
+    )
+    images = _images(7 - first)
+    return data.as_examples(_dataset(images=images, hierarchy=hierarchy))
+
+  moved = not np.array_equal(examples(0).labels[1:], examples(1).labels)
+  found = accounting.guarantee(
+      plan.Release(
+          examples(0).hierarchy, plan.SamplingPlan((plan.Poisson(0.5),)),
+          plan.Mechanism(clip_unit="drawing", noise_multiplier=4.0),
+      ),
+      steps=1, delta=1e-3, level="drawing",
+  )
+  said = report.CLASSES_STAY in found.assumptions
+  assert moved == said == (units is None)
 
 
 @pytest.mark.parametrize(
