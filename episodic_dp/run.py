@@ -535,6 +535,8 @@ def _listed(run: Run, data_dir: str | os.PathLike[str] | None) -> Run:
   return dataclasses.replace(
       run,
       data=dataclasses.replace(run.data, survey=survey),
-      hierarchy=own_data.training_tree(survey, run.plan, run.task),
+      hierarchy=own_data.training_tree(
+          survey, run.plan, run.task, run.privacy_unit
+      ),
       model=run.model.with_start(survey.channels),
   )

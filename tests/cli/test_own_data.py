@@ -274,6 +274,19 @@ def test_names_that_may_be_one_unit_are_refused_until_it_is_said(patients):
     parse(patients, CLASSES)
   for option in ("crossing=patient", "by=patient", "depth=8"):
     assert f"--config.data.options.{option}" in str(e.value)
+  with pytest.raises(plan.PlanError, match="is in 2 units of level 'diagnosis"):
+    parse(patients, CLASSES, shares=(1, 2, 3))  # Of the parts together.
   assert "add crossing='patient' and by='patient' (in a " in str(e.value)
   with pytest.raises(ValueError, match="must be one of the levels"):
     parse(patients, CLASSES, crossing="ward")
+
+
+def test_a_protected_unit_is_in_no_public_part(tmp_path):
+  sizes = {f"w{w}/g{g}": 2 for w in range(4) for g in range(6)}
+  root = own_images.tree(tmp_path / "writers", sizes)
+  divided = {"data.options.by": "glyph", "data.options.shares": (1, 1, 1)}
+  config = preset(f"{LEVELS},way=2").replace(divided)
+  with pytest.raises(plan.PlanError, match="^writer 'w0' has examples in tr"):
+    config.resolved(root)
+  for level in ("glyph", "drawing"):
+    config.replace({"privacy_unit": level}).resolved(root)

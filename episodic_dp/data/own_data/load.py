@@ -26,6 +26,7 @@ A record is one file or one row. A copy under another name is another record: a
 guarantee for one record does not cover adding or removing all copies.
 """
 
+import collections
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 import dataclasses
@@ -116,7 +117,10 @@ def survey(data_dir: originals.Path | None, options: OwnData) -> Survey:
 
 
 def training_tree(
-    found: Survey, sampling: plan.SamplingPlan, task: Mapping[str, Any]
+    found: Survey,
+    sampling: plan.SamplingPlan,
+    task: Mapping[str, Any],
+    privacy_unit: str | None = None,
 ) -> plan.Hierarchy:
   """Return the tree of the training part, for a plan that suits the data.
 
@@ -125,16 +129,18 @@ def training_tree(
     sampling: the plan; without an episode single images are learned, by their
       classes.
     task: arguments of `plan.validation.task_plan` for a public task.
+    privacy_unit: the level that is protected; None for the first one.
 
   Raises:
-    PlanError: a part is too small, or a name in several classes may be one
-      unit.
+    PlanError: a part is too small, a name in several classes may be one unit,
+      or a protected unit is in a public part, too.
   """
   tree = found.hierarchies["train"]
   if sampling.episode is None:
     tree = dataset.flattened(tree)
   else:
     _check_names(found, sampling)
+  _check_protected(found, privacy_unit or tree.levels[0])
   _check_test_tasks(found, task)
   if sampling.episode is not None:  # While its units have names.
     plan.validate(tree, sampling)
@@ -165,19 +171,52 @@ def _check_test_tasks(found: Survey, task: Mapping[str, Any]) -> None:
       )
 
 
+def _units(found: Survey, part: str, level: int) -> set[tuple[str, ...]]:
+  """Return the units of a level, from 0, in a part, as labels from the top."""
+  return {c.path[: level + 1] for c in found.parts[part] if len(c.path) > level}
+
+
+def _check_protected(found: Survey, level: str) -> None:
+  """Refuse a unit of the protected level in training and in a public part.
+
+  Its examples in validation or test would be published without noise.
+  """
+  levels = found.listing.levels
+  if level not in levels:
+    return
+  k = levels.index(level)
+  train, *public = (_units(found, part, k) for part in dataset.PARTS)
+  shared = sorted(train & set().union(*public))
+  if shared:
+    raise plan.PlanError(
+        f"{level} {errors.shown('/'.join(shared[0]))} has examples in training"
+        " and in the validation or test part, which are public, so no"
+        f" guarantee would cover one {level}: give all of one {level} to one"
+        f" part, or protect another level, such as privacy_unit="
+        f"{levels[-2]!r} (in a command --config.privacy_unit={levels[-2]})"
+    )
+
+
 def _check_names(found: Survey, sampling: plan.SamplingPlan) -> None:
-  """Raise PlanError if a name in several classes may be one unit."""
+  """Raise PlanError if a name in several classes may be one unit.
+
+  Classes of the public parts count, too: what is theirs has no guarantee.
+  """
   training = found.hierarchies["train"]
   if stages.class_level(training, sampling) or training.depth < 3:
     return
-  assert training.names is not None and training.names[1] is not None
-  names, counts = np.unique(training.names[1], return_counts=True)
-  if counts.max() > 1 and not training.copies:
+  trained = {path[1] for path in _units(found, "train", 1)}
+  held = set().union(*(_units(found, part, 1) for part in found.parts))
+  counts = collections.Counter(
+      path[1] for path in sorted(held) if path[1] in trained
+  )
+  name, most = (*counts.most_common(1), ("", 0))[0]
+  if most > 1 and not training.copies:
     of, level = training.levels[:2]
     divided = found.listing.classes[0].part is not None
     raise plan.PlanError(
-        f"{level} {errors.shown(str(names[counts.argmax()]))} is in"
-        f" {counts.max()} units of level '{of}': if it is one {level}, add"
+        f"{level} {errors.shown(name)} is in"
+        f" {most} units of level '{of}': if it is one {level}, add"
         f" {rows_lib.crossing_options(level, divided=divided)}; otherwise give"
         f" every {level} a separate name"
     )
