@@ -45,7 +45,8 @@ def given(images: Any) -> Any:
   """Return examples as an array, or as a list of images of several kinds.
 
   Images of several types are no array: its one type would change the values of
-  all images by that of one.
+  all images by that of one. Features of several types become float32 one by
+  one, for the same reason.
 
   Raises:
     DataError: they are sparse, masked, empty or no array.
@@ -58,9 +59,14 @@ def given(images: Any) -> Any:
         " the rows with masked values"
     )
   if isinstance(images, Sequence) and not isinstance(images, (str, bytes)):
-    kinds = {
-        (a.shape, a.ndim > 1 and a.dtype) for a in map(np.asarray, images)
-    }
+    kinds = {(a.shape, a.dtype) for a in map(np.asarray, images)}
+    shapes = [*{shape for shape, _ in kinds}]
+    if len(shapes) == 1 and len(shapes[0]) == 1 and len(kinds) > 1:
+      return np.stack([
+          readers.features_of(np.asarray(values), f"row {row} of the examples")
+          .values
+          for row, values in enumerate(images)
+      ])
     if len(kinds) > 1 or any(isinstance(i, Image.Image) for i in images):
       return list(images)
   if isinstance(images, Image.Image):

@@ -342,6 +342,16 @@ def test_an_image_moves_no_other_by_its_type(value):
     assert first.dtype == np.uint8 and second.dtype == images[1].dtype
 
 
+def test_features_move_no_others_by_their_type():
+  """As float64 the first would be halfway between two float32."""
+  first = np.array([2**60 + 2**36 + 1, 1])
+  alone = np.asarray(preprocessing.given([first, first]), np.float32)
+  found = preprocessing.given([first, [1, 0.5]])
+  np.testing.assert_array_equal(found[0], alone[0], strict=True)
+  with pytest.raises(errors.DataError, match="row 1 of the examples is <U1"):
+    preprocessing.given([first, ["a", "b"]])
+
+
 @pytest.mark.slow  # Compiles the generator.
 def test_generated_images_are_the_centre_unless_others_are_given(exported):
   images, labels, people = support()
