@@ -281,7 +281,7 @@ def test_names_that_may_be_one_unit_are_refused_until_it_is_said(patients):
     parse(patients, CLASSES, crossing="ward")
 
 
-def test_a_protected_unit_is_in_no_public_part(tmp_path):
+def test_a_protected_unit_is_in_no_public_part(tmp_path, caplog):
   sizes = {f"w{w}/g{g}": 2 for w in range(4) for g in range(6)}
   root = own_images.tree(tmp_path / "writers", sizes)
   divided = {"data.options.by": "glyph", "data.options.shares": (1, 1, 1)}
@@ -290,3 +290,5 @@ def test_a_protected_unit_is_in_no_public_part(tmp_path):
     config.resolved(root)
   for level in ("glyph", "drawing"):
     config.replace({"privacy_unit": level}).resolved(root)
+    assert "4 units of level 'writer'" in caplog.messages[-1]
+    assert "'glyph'" not in caplog.text

@@ -176,25 +176,30 @@ def _units(found: Survey, part: str, level: int) -> set[tuple[str, ...]]:
   return {c.path[: level + 1] for c in found.parts[part] if len(c.path) > level}
 
 
-def _check_protected(found: Survey, level: str) -> None:
+def _check_protected(found: Survey, protected: str) -> None:
   """Refuse a unit of the protected level in training and in a public part.
 
-  Its examples in validation or test would be published without noise.
+  Its examples in validation or test would be published without noise. Of other
+  levels this is a warning.
   """
   levels = found.listing.levels
-  if level not in levels:
-    return
-  k = levels.index(level)
-  train, *public = (_units(found, part, k) for part in dataset.PARTS)
-  shared = sorted(train & set().union(*public))
-  if shared:
-    raise plan.PlanError(
-        f"{level} {errors.shown('/'.join(shared[0]))} has examples in training"
-        " and in the validation or test part, which are public, so no"
-        f" guarantee would cover one {level}: give all of one {level} to one"
-        f" part, or protect another level, such as privacy_unit="
-        f"{levels[-2]!r} (in a command --config.privacy_unit={levels[-2]})"
-    )
+  for k, level in enumerate(levels[:-1]):
+    train, *public = (_units(found, part, k) for part in dataset.PARTS)
+    shared = sorted(train & set().union(*public))
+    if shared and level == protected:
+      raise plan.PlanError(
+          f"{level} {errors.shown('/'.join(shared[0]))} has examples in"
+          " training and in the validation or test part, which are public, so"
+          f" no guarantee would cover one {level}: give all of one {level} to"
+          f" one part, or protect another level, such as privacy_unit="
+          f"{levels[-2]!r} (in a command --config.privacy_unit={levels[-2]})"
+      )
+    if shared:
+      logging.warning(
+          "%d units of level '%s' of %s are in training and in a public part: a"
+          " guarantee for one covers its examples in training alone",
+          len(shared), level, found.listing.source,
+      )
 
 
 def _check_names(found: Survey, sampling: plan.SamplingPlan) -> None:
