@@ -141,10 +141,12 @@ class Adapted:
         embedded = self.predictor.embedded(values)
         found.append(self.released.probabilities(embedded))
     probabilities = np.concatenate(found)
-    if not np.isfinite(probabilities).all():
+    finite = np.isfinite(probabilities).all(axis=-1)
+    if not finite.all():
       raise errors.DataError(
-          "the adapted model has probabilities that are not finite: give more"
-          " support images, or others"
+          f"number {finite.argmin()} of the images to classify has"
+          " probabilities that are not finite: leave it out or, if others have"
+          " such, adapt to more support images, or to others"
       )
     return Predictions(classes=self.classes, probabilities=probabilities)
 
@@ -522,9 +524,11 @@ class Predictor:
       values: float32[n, ...], a block of rows.
       count: number of rows that count, the first ones.
     """
-    _, _, probabilities, _ = self._functions(way)
+    _, _, logits, _ = self._functions(way)
+    # The softmax is apart: XLA fuses it with the logits, which it then rounds
+    # in two ways, so that large ones have no maximum.
     return [
-        np.asarray(probabilities(moments, own, values, count))
+        np.asarray(jax.nn.softmax(logits(moments, own, values, count), axis=-1))
         for (_, moments), own in zip(self.members, prepared, strict=True)
     ]
 
@@ -583,7 +587,7 @@ class Predictor:
       ) -> learner_lib.Prepared:
         return learner.normalised(moments).prepare(params, support)
 
-      def probabilities(
+      def logits(
           moments: models_lib.Moments,
           prepared: learner_lib.Prepared,
           images: jax.Array,
@@ -591,8 +595,7 @@ class Predictor:
       ) -> jax.Array:
         own = learner.normalised(moments)
         return _in_parts(
-            lambda part: jax.nn.softmax(own.answer(prepared, part), axis=-1),
-            images, count,
+            lambda part: own.answer(prepared, part), images, count
         )
 
       def embed(
@@ -606,7 +609,7 @@ class Predictor:
         return _in_parts(lambda part: apply(network, part), images, count)
 
       self.compiled[way] = (
-          learner, backends.jit(adapt), backends.jit(probabilities),
+          learner, backends.jit(adapt), backends.jit(logits),
           backends.jit(embed),
       )
     return self.compiled[way]

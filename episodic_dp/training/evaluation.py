@@ -184,8 +184,6 @@ class Evaluator:
       else:
         fixed = learner.normalised(given)
         result = fixed.predict(params, batch.support, batch.query.images)
-      if not targets:
-        result = jax.nn.softmax(result, axis=-1)
       return result, batch.query.labels
 
     one_at_a_time = backends.choices().microbatch_size == 1
@@ -244,6 +242,9 @@ class Evaluator:
           params, given, tasks.keys[part], images, tasks.episode,
           tasks.targets, together,
       )
+      if not tasks.targets:
+        # Apart, as in `export.Predictor.probabilities`.
+        output = jax.nn.softmax(output, axis=-1)
       outputs.append(np.asarray(output)[: count - start])
       labels.append(np.asarray(label)[: count - start])
     return np.concatenate(outputs), np.concatenate(labels)

@@ -26,7 +26,7 @@ from tests.data import test_backbone
 
 WAY = 3
 # Every third is quick.
-_NETWORKS = {
+NETWORKS = {
     "conv4": (options.Network(width=4), (20, 17, 3)),
     "conv4 by groups": (options.Network(width=12, norm="group"), (16, 16, 1)),
     "conv4 without norm": (options.Network(width=4, norm="none"), (16, 18, 1)),
@@ -122,7 +122,7 @@ def adapted(predictor, names=("a", "ß", "c")):
 
 def test_names_of_folders_of_any_bytes_are_texts(run, tmp_path):
   model = adapted(
-      predictor_of(run, *_NETWORKS["mlp"]), ("a", "b\nc", "d\udcff")
+      predictor_of(run, *NETWORKS["mlp"]), ("a", "b\nc", "d\udcff")
   )
   session, metadata = written(tmp_path / "model.onnx", model)
   images = examples(model.predictor, 2)
@@ -132,9 +132,9 @@ def test_names_of_folders_of_any_bytes_are_texts(run, tmp_path):
 
 
 @pytest.mark.few(4)
-@pytest.mark.parametrize("name", _NETWORKS)
+@pytest.mark.parametrize("name", NETWORKS)
 def test_every_network_is_that_of_the_predictor(name, run, tmp_path):
-  predictor = predictor_of(run, *_NETWORKS[name])
+  predictor = predictor_of(run, *NETWORKS[name])
   session, metadata = written(tmp_path / "model.onnx", predictor)
   images = examples(predictor, 5)
   (found,) = session.run(["embeddings"], {"examples": images})
@@ -162,7 +162,7 @@ def test_every_network_is_that_of_the_predictor(name, run, tmp_path):
 def test_an_adapted_ensemble_without_public_moments_is_joined(
     learner, run, tmp_path
 ):
-  predictor = predictor_of(run, *_NETWORKS["conv4"], learner, members=3)
+  predictor = predictor_of(run, *NETWORKS["conv4"], learner, members=3)
   model = adapted(dataclasses.replace(
       predictor,
       members=tuple((params, None) for params, _ in predictor.members),
@@ -173,7 +173,7 @@ def test_an_adapted_ensemble_without_public_moments_is_joined(
 
 @pytest.mark.parametrize("members", [1, 2])
 def test_prototypes_under_noise_have_both_statements(members, run, tmp_path):
-  predictor = predictor_of(run, *_NETWORKS["mlp"], members=members)
+  predictor = predictor_of(run, *NETWORKS["mlp"], members=members)
   images = examples(predictor, 60)
   model = predictor.adapt(
       images, ["a", "b", "c"] * 20, epsilon=5.0, delta=1e-3, private_seed=1
@@ -186,7 +186,7 @@ def test_prototypes_under_noise_have_both_statements(members, run, tmp_path):
 
 @pytest.mark.parametrize("scale", [1e-7, 1e25])
 def test_prototypes_of_tiny_and_huge_features_are_joined(scale, run, tmp_path):
-  predictor = predictor_of(run, *_NETWORKS["features"])
+  predictor = predictor_of(run, *NETWORKS["features"])
   images = examples(predictor, 20) * np.float32(scale)
   images[-1] = 0
   model = predictor.adapt(images, ["a", "b"] * 10, epsilon=1.0, delta=1e-3)
@@ -211,7 +211,7 @@ def with_backbone(predictor, network):
 
 @pytest.mark.parametrize("first", [True, False])
 def test_a_backbone_is_joined_with_what_was_learned(first, run, tmp_path):
-  predictor = predictor_of(run, _NETWORKS["features by scale"][0], (7,))
+  predictor = predictor_of(run, NETWORKS["features by scale"][0], (7,))
   content = test_backbone.graph()
   if not first:
     content = test_backbone.graph_with_channels_last()
@@ -265,7 +265,7 @@ def test_a_joined_backbone_takes_each_image_by_itself(name, run, tmp_path):
   network = test_backbone.opened(content.SerializeToString())
   size = network.features(np.zeros((8, 8, 3), np.uint8)).size
   predictor = predictor_of(
-      run, _NETWORKS["features by scale"][0], (size,)
+      run, NETWORKS["features by scale"][0], (size,)
   )
   model = adapted(with_backbone(predictor, network))
   images = examples(model.predictor, 5)
@@ -298,7 +298,7 @@ def test_a_folder_and_its_backbone_have_images_of_one_size(run, tmp_path):
 def test_what_no_graph_computes_is_refused(run, tmp_path, monkeypatch):
   gradients = export.Predictor.load(run.model)
   support = run.splits.test.images[:10]
-  shapes = _NETWORKS["conv4"]
+  shapes = NETWORKS["conv4"]
   ensemble = predictor_of(run, *shapes, members=2)
   alone = predictor_of(run, *shapes)
   mixing = dataclasses.replace(

@@ -27,6 +27,7 @@ from episodic_dp.models import parts
 from episodic_dp.sampling import episodes
 from tests import processes
 from tests.cli import tiny_runs
+from tests.export import test_onnx_graph
 from tests.export.conftest import export_run
 from tests.export.conftest import save_run
 from tests.learners import bank
@@ -111,7 +112,7 @@ def test_no_number_of_examples_compiles_again(run):
   loaded = export.Predictor.load(run.model)
   adapted = loaded.adapt(support, labels)
   wanted = adapted.predict(query).probabilities
-  _, adapt, probabilities, _ = loaded.compiled[WAY]
+  _, adapt, logits, _ = loaded.compiled[WAY]
   for count in (1, 7, 200, 257, 1000):
     many = query[np.arange(count) % len(query)]
     found = adapted.predict(many).probabilities
@@ -122,7 +123,20 @@ def test_no_number_of_examples_compiles_again(run):
     which = np.arange(count) % len(labels)
     loaded.adapt(support[which], np.repeat(range(WAY), count)[:count * WAY:WAY])
   # The sizes of a support set are few: up to 8, 32, 128 examples.
-  assert probabilities._cache_size() == 1 and adapt._cache_size() == 2
+  assert logits._cache_size() == 1 and adapt._cache_size() == 2
+
+
+def test_features_of_any_scale_have_probabilities(run):
+  loaded = test_onnx_graph.predictor_of(
+      run, *test_onnx_graph.NETWORKS["features"]
+  )
+  adapted = loaded.adapt(np.eye(6), list("abcabc"))
+  query = np.ones((9, 6)) * np.logspace(0, 16, 9)[:, None]
+  found = adapted.predict(query).probabilities
+  np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-6)
+  query[7] = 1e38
+  with pytest.raises(DataError, match="number 7 of the images to classify"):
+    adapted.predict(query)
 
 
 @pytest.mark.parametrize(

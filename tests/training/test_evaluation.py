@@ -16,6 +16,7 @@ from episodic_dp import models
 from episodic_dp import plan
 from episodic_dp import sampling
 from episodic_dp import training
+from episodic_dp.models import networks
 from episodic_dp.training import evaluation
 from tests import fake_learner
 from tests import plans
@@ -49,6 +50,17 @@ def _tasks(levels=3):
 def _evaluator():
   """Compiled once for each number of tasks at once."""
   return training.Evaluator(_Nearest())
+
+
+def test_features_of_any_scale_have_probabilities():
+  rng = np.random.default_rng(0)
+  images = 1e7 * rng.standard_normal((120, 6), np.float32)
+  tasks = dataclasses.replace(_tasks(), images=images)
+  network = networks.features(None, input_shape=(6,))
+  learner = learners.ProtoNet(network, way=WAY, scale=0.1)
+  params = learner.init(jax.random.key(0))
+  found, _ = training.Evaluator(learner).outputs(params, tasks)
+  np.testing.assert_allclose(found.sum(axis=-1), 1, rtol=1e-5)
 
 
 @pytest.mark.parametrize("levels", [2, 3])
