@@ -487,7 +487,12 @@ class Predictor:
     """Adapt to rows [n, ...] without a guarantee."""
     classes, found = _numbered(len(rows), labels)
     learner, adapt, *_ = self._functions(len(classes))
-    values = self.scaled(rows)
+    # A set has no order, but sums are rounded in one, which the inner steps of
+    # a deep network enlarge: it is by class, then by content.
+    order = sorted(
+        range(len(rows)), key=lambda i: (found[i], rows[i].tobytes())
+    )
+    values, found = self.scaled(rows[order]), found[order]
     model = learner.model
     mask = None
     # A network of own code that mixes examples takes them as they are.

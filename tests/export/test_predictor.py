@@ -126,6 +126,16 @@ def test_no_number_of_examples_compiles_again(run):
   assert logits._cache_size() == 1 and adapt._cache_size() == 2
 
 
+def test_the_order_of_a_support_set_changes_no_bit(run):
+  support, labels, query = task_of(run.splits)
+  loaded = export.Predictor.load(run.model)
+  wanted = loaded.adapt(support, labels).predict(query).probabilities
+  for seed in range(3):
+    order = np.random.default_rng(seed).permutation(len(labels))
+    adapted = loaded.adapt(support[order], [labels[i] for i in order])
+    np.testing.assert_array_equal(adapted.predict(query).probabilities, wanted)
+
+
 def test_features_of_any_scale_have_probabilities(run):
   loaded = test_onnx_graph.predictor_of(
       run, *test_onnx_graph.NETWORKS["features"]
