@@ -91,8 +91,8 @@ def page(target: Any, stored: Mapping[str, Any]) -> str:
     stored: the content of its JSON file.
   """
   parts = [f"# {target.title}", target.about]
-  if _together(stored["runs"]):
-    parts.append(textwrap.fill(_TOGETHER, 80))
+  if said := protocol(stored["runs"]):
+    parts.append(textwrap.fill(said, 80))
   if found := target.finding(stored["runs"]):
     parts.append(textwrap.fill(f"**{found}**", 80))
   parts += [
@@ -112,19 +112,30 @@ _TOGETHER = (
 )
 
 
-def _together(runs: Any) -> bool:
-  """Return whether an accuracy is of networks with statistics of a batch.
+_ALONE = (
+    f"Accuracies are of {runs_lib.ALONE}"
+    " ([why](../../docs/decisions/prediction.md)), unless a row says otherwise."
+)
 
-  Outcomes before 2.1 do not say how the queries came: they came together.
+
+def protocol(runs: Any) -> str:
+  """Return how the queries of the accuracies came, "" without accuracies.
+
+  Outcomes before 2.1 do not say how the queries came: they came together. That
+  changes nothing for a network without statistics of a batch.
   """
   if not isinstance(runs, dict):
-    return False
-  for outcome in runs.values():
+    return ""
+  measured = [
+      outcome
+      for outcome in runs.values()
+      if isinstance(outcome.get("accuracy"), dict)
+  ]
+  for outcome in measured:
     network = outcome.get("config", {}).get("model", {})
-    measured = isinstance(outcome.get("accuracy"), dict)
-    if measured and "queries" not in outcome and _by_batch(network):
-      return True
-  return False
+    if "queries" not in outcome and _by_batch(network):
+      return _TOGETHER
+  return _ALONE if measured else ""
 
 
 def _by_batch(network: Mapping[str, Any]) -> bool:

@@ -304,6 +304,17 @@ def test_the_committed_pages_are_those_that_write_makes():
   assert all((results_pages.FOLDER / link).exists() for link in links)
 
 
+def test_a_page_of_accuracies_says_how_queries_came():
+  outcome = {"accuracy": {"mean": 0.5}, "config": {"model": {}}}
+  alone = {"queries": runs_lib.ALONE}
+  by_group = {"config": {"model": {"norm": "group"}}}
+  said = results_pages.protocol
+  assert not said(3) and not said({"a": {"seconds": 1}})
+  assert said({"a": outcome | alone}) == said({"a": outcome | by_group})
+  assert runs_lib.ALONE in said({"a": outcome | alone})
+  assert "whole batches" in said({"a": outcome | alone, "b": outcome})
+
+
 # Versions whose stored configurations this one reads.
 _READ = ("2.0.0", "2.1.0", "3.0.0")
 
