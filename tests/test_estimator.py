@@ -231,6 +231,17 @@ def test_people_are_routed_to_fit_and_score_of_a_search():
 
 
 @pytest.mark.few(1)
+def test_the_score_of_a_person_depends_on_no_other_person(fitted):
+  model, (features, labels, people) = fitted
+  drawn = np.random.default_rng(0).permutation(labels)  # Scores differ.
+  each = [
+      model.score(features[own], drawn[own], people[own])
+      for own in people == np.unique(people)[:, None]
+  ]
+  assert model.score(features, drawn, people) == pytest.approx(np.mean(each))
+
+
+@pytest.mark.few(1)
 @pytest.mark.parametrize("weights", [[1], np.zeros(360), [-1] * 360, "a"])
 def test_weights_that_are_no_weights_are_refused(fitted, weights):
   model, (features, labels, people) = fitted

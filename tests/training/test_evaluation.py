@@ -56,7 +56,7 @@ def test_features_of_any_scale_have_probabilities():
   rng = np.random.default_rng(0)
   images = 1e7 * rng.standard_normal((120, 6), np.float32)
   tasks = dataclasses.replace(_tasks(), images=images)
-  network = networks.features(None, input_shape=(6,))
+  network = networks.features(None, True, (6,))
   learner = learners.ProtoNet(network, way=WAY, scale=0.1)
   params = learner.init(jax.random.key(0))
   found, _ = training.Evaluator(learner).outputs(params, tasks)
