@@ -143,10 +143,14 @@ class Adapted:
     probabilities = np.concatenate(found)
     finite = np.isfinite(probabilities).all(axis=-1)
     if not finite.all():
+      if all(np.isfinite(a).all() for a in jax.tree.leaves(self.prepared)):
+        raise errors.DataError(
+            f"number {finite.argmin()} of the images to classify has"
+            " probabilities that are not finite: leave it out"
+        )
       raise errors.DataError(
-          f"number {finite.argmin()} of the images to classify has"
-          " probabilities that are not finite: leave it out or, if others have"
-          " such, adapt to more support images, or to others"
+          "the adapted model has probabilities that are not finite: give more"
+          " support images, or others"
       )
     return Predictions(classes=self.classes, probabilities=probabilities)
 
