@@ -45,7 +45,7 @@ class Case(NamedTuple):
 CASES = {
     "leaves": Case(
         "a guarantee for 10 000 ragged people, by images",
-        (3_000_000, 30_000_000, 300_000_000), 0.1, 2,
+        (3_000_000, 30_000_000, 300_000_000), 1.1, 2,
     ),
     "families": Case(
         "Poisson below people, by distinct numbers of images",
@@ -71,7 +71,7 @@ CASES = {
         (1, 2, 4, 8), None, None,
     ),
     "queries": Case(
-        "memory of the accountant, by different plans in one process",
+        "the accountant, by different plans in one process",
         (10, 30, 100), None, None, 200,
     ),
     "import": Case("import episodic_dp.training", (1,), None, 2),
