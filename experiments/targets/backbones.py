@@ -33,21 +33,27 @@ def runs(scale: str) -> list[runs_lib.Run]:
         overrides={"learner.name": "protonet", "evaluation.query": 2},
     )
     return [run]
-  found = [_conv4(start) for start in _STARTS]
-  for network in _FILES:
+  found = []
+  for network in (*_STARTS, *_FILES):
+    make = _conv4 if network in _STARTS else _run
     for epsilon in (EPSILON, None):
       for key in range(KEYS):
-        found.append(_run(network, epsilon, key))
+        found.append(make(network, epsilon, key))
   return found
 
 
-def _conv4(start: str) -> runs_lib.Run:
-  """Describe a shorter private run of table 3, from a start."""
+def _conv4(start: str, epsilon: float | None, key: int) -> runs_lib.Run:
+  """Describe a shorter run of table 3, private or not, from a start."""
   (model,) = (m for m in table3.models("full") if m["data"] == "cifar_fs")
-  run = table3.run_of(model | {"steps": _STEPS}, start, EPSILON, 0)
-  labels = dict(network=_STARTS[start], epsilon=EPSILON, key=0)
+  plain = dict(rate=_TASKS / _PARTICIPANTS, steps=_STEPS)
+  shorter = {**model, "steps": _STEPS, "plain": plain}
+  run = table3.run_of(shorter, start, epsilon, key)
   return dataclasses.replace(
-      run, labels=labels, controls=False, together=False
+      run,
+      labels=dict(network=_STARTS[start], epsilon=epsilon, key=key),
+      overrides={**run.overrides, "learner.rotate_support": True},
+      controls=False,
+      together=False,
   )
 
 
