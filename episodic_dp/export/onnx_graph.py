@@ -345,8 +345,8 @@ def _classified(graph: _Graph, model: Adapted, x: str) -> list[str]:
       scores = graph.add("MatMul", rows, np.float32(SHARPNESS) * prototypes)
     elif found.learner.name == "protonet":
       squares = graph.add("distances", rows, head[None], domain=_OWN)
-      scale = np.float32(-found.learner.metric_scale)
-      scores = graph.add("Mul", squares, scale)
+      factor = np.float32(-found.learner.metric_scale)
+      scores = graph.add("Mul", squares, factor)
     else:
       scale = np.exp(np.asarray(params["log_scale"]))
       scores = graph.add("MatMul", rows, scale * head)
