@@ -216,9 +216,10 @@ run; one core computes the features of the 60 000 images in another quarter of
 an hour.
 
 Conv4 of width 32 learns from the images themselves, from random weights or from
-the public start `scenes`, which saw generated images alone: as many steps, one
-key. Its rows of 500 steps come from [table 3](table3.md), of another version,
-which measured the queries of a task together; one image a call is lower.
+the public start `scenes`, which saw generated images alone: as many steps of as
+many tasks. Its rows of 500 steps come from [table 3](table3.md), of another
+version, which measured the queries of a task together; one image a call is
+lower.
 
 The ε assumes that the backbone is public and saw none of the participants'
 images ([what that takes](../../docs/networks.md)).""",

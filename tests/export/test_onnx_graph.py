@@ -107,7 +107,7 @@ def written(path, model):
   return session, session.get_modelmeta().custom_metadata_map
 
 
-def same(session, model, images):
+def assert_same(session, model, images):
   """Return the probabilities of a session, which are those of a model."""
   found, _ = session.run(None, {"examples": images})
   wanted = model.predict(images).probabilities
@@ -149,7 +149,7 @@ def test_every_network_is_that_of_the_predictor(name, run, tmp_path):
   # The classes of an adapted model, too; one example at a time or several.
   model = adapted(predictor)
   session, metadata = written(tmp_path / "adapted.onnx", model)
-  found = same(session, model, images)
+  found = assert_same(session, model, images)
   alone, classes = session.run(None, {"examples": images[3:4]})
   np.testing.assert_allclose(alone, found[3:4], atol=1e-6)
   assert json.loads(metadata["classes"]) == ["a", "c", "ß"] == [*classes]
@@ -168,7 +168,7 @@ def test_an_adapted_ensemble_without_public_moments_is_joined(
       members=tuple((params, None) for params, _ in predictor.members),
   ))
   session, _ = written(tmp_path / "adapted.onnx", model)
-  same(session, model, examples(predictor, 5))
+  assert_same(session, model, examples(predictor, 5))
 
 
 @pytest.mark.parametrize("members", [1, 2])
@@ -179,7 +179,7 @@ def test_prototypes_under_noise_have_both_statements(members, run, tmp_path):
       images, ["a", "b", "c"] * 20, epsilon=5.0, delta=1e-3, private_seed=1
   )
   session, metadata = written(tmp_path / "model.onnx", model)
-  same(session, model, images)
+  assert_same(session, model, images)
   stated = accounting.verify(json.loads(metadata["adaptation_statement"]))
   assert not stated.differences and "privacy_statement" in metadata
 
@@ -190,7 +190,7 @@ def test_prototypes_of_tiny_and_huge_features_are_joined(scale, run, tmp_path):
   images = examples(predictor, 20) * np.float32(scale)
   images[-1] = 0
   model = predictor.adapt(images, ["a", "b"] * 10, epsilon=1.0, delta=1e-3)
-  same(written(tmp_path / "model.onnx", model)[0], model, images)
+  assert_same(written(tmp_path / "model.onnx", model)[0], model, images)
 
 
 def with_backbone(predictor, network):
@@ -277,7 +277,7 @@ def test_a_joined_backbone_takes_each_image_by_itself(name, run, tmp_path):
   several = session.get_inputs()[0].shape[0]
   assert several == (1 if name == "mixing" else "n")
   if several == "n":
-    same(session, model, images)
+    assert_same(session, model, images)
 
 
 def test_a_folder_and_its_backbone_have_images_of_one_size(run, tmp_path):

@@ -238,7 +238,7 @@ def larger():
 def test_every_learner_predicts_the_same(learner, network, larger, tmp_path):
   config = tiny_runs.maml_config().replace(_CONV4 | {"model.name": network})
   config = dataclasses.replace(config, learner=bank.LEARNERS[learner])
-  check_same(config, tmp_path, larger)
+  assert_same(config, tmp_path, larger)
 
 
 def test_moments_belong_to_the_weights(larger, tmp_path):
@@ -278,7 +278,7 @@ def test_what_began_with_public_weights_predicts_the_same(
   config = tiny_runs.maml_config().replace(
       {"model.start": str(start), "model.trained": trained}
   )
-  check_same(config, tmp_path, tiny_runs.splits())
+  assert_same(config, tmp_path, tiny_runs.splits())
   found = (tmp_path / "model" / "model.json").read_text()
   assert str(tmp_path) not in found and "start.safetensors" in found
 
@@ -324,10 +324,10 @@ def test_a_network_of_own_code_is_given_and_never_imported(
 def test_supervised_learning_takes_another_number_of_classes(tmp_path):
   config = tiny_runs.supervised_config()
   config = config.replace({"evaluation.way": 3})
-  check_same(config, tmp_path, tiny_runs.splits(), 3)
+  assert_same(config, tmp_path, tiny_runs.splits(), 3)
 
 
-def check_same(config, folder, splits, way=WAY):
+def assert_same(config, folder, splits, way=WAY):
   """Exports a run, and compares predictions with the run's own learner."""
   model = export.Predictor.load(export_run(config, folder, splits))
   support, labels, query = task_of(splits, way)
