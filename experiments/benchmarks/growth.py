@@ -1,4 +1,4 @@
-"""How cost grows: processor time and memory of what reads data, by its size.
+"""Measure how cost grows: time and memory of what reads data, by its size.
 
 Every measurement has a process of its own, which makes its input first. The
 exponent is that of the processor time from the smallest size to the largest: 1
