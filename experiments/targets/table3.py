@@ -31,6 +31,7 @@ _OURS: dict[str, Any] = {
     "learner.rotate_support": True,
     "optimizer.average": 0.9,
 }
+_GREY = _OURS | {"learner.metric_scale": 0.03}
 COLOURED = _OURS | {
     "learner.metric_scale": 0.02,
     "augmentation.flip": True,
@@ -39,15 +40,15 @@ COLOURED = _OURS | {
 _MODELS: tuple[_Model, ...] = (
     dict(
         data="omniglot", way=5, shots=(1,), start="glyphs",
-        participants=400_000, tasks=3200, steps=125,
-        arguments=dict(way=5, width=32, query=4), overrides=_OURS,
+        participants=400_000, tasks=800, steps=250,
+        arguments=dict(way=5, width=32, query=4), overrides=_GREY,
         true=dict(tasks=400, steps=250, repeated="random"),
         plain=dict(query=1, rate=0.00016, steps=6250),
     ),
     dict(
         data="omniglot", way=20, shots=(1,), start="glyphs",
         participants=400_000, tasks=800, steps=250,
-        arguments=dict(way=20, width=32, query=2), overrides=_OURS,
+        arguments=dict(way=20, width=32, query=2), overrides=_GREY,
         true=dict(tasks=400, steps=500),
         plain=dict(query=1, rate=0.00008, steps=6250),
     ),
