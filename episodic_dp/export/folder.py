@@ -82,6 +82,7 @@ class Description:
     moments: whether the weights hold the moments of public examples, which
       normalise every example.
     backbone: the public network that makes features of images, or None.
+    mirror: whether images were mirrored in training.
   """
 
   format: int
@@ -99,6 +100,7 @@ class Description:
   start: str | None
   moments: bool
   backbone: Backbone | None = None
+  mirror: bool = False
 
   @property
   def shape(self) -> tuple[int, ...]:

@@ -388,6 +388,9 @@ def _embedded(
   pool = [2, 2]
   if network.name == "conv1d":  # A series is an image of one row.
     x, pool = graph.add("Unsqueeze", x, np.array([1])), [1, 2]
+  seen_twice = moments is not None and own > 0 and network.name != "conv1d"
+  if seen_twice:
+    x = _views(graph, x, predictor.network.mirror)
   x = graph.add("Transpose", x, perm=[0, 3, 1, 2])
   for i in range(networks.BLOCKS):
     layer, slope = f"block_{i}", _SLOPE
@@ -402,7 +405,25 @@ def _embedded(
     x = graph.add("Transpose", x, perm=[0, 2, 3, 1])
   else:
     x = graph.add("GlobalAveragePool", x)
-  return graph.add("Flatten", x)
+  if not seen_twice:
+    return graph.add("Flatten", x)
+  x = graph.add("Reshape", x, np.array([2, -1, predictor.network.way]))
+  return graph.add("ReduceMean", x, axes=[0], keepdims=0)
+
+
+def _views(graph: _Graph, x: str, mirror: bool) -> str:
+  """Add the two `model.views` of [n, H, W, C], [2 n, H, W, C]."""
+  end = np.iinfo(np.int64).max
+  x = graph.add("Pad", x, np.array([0, 1, 1, 0, 0, 1, 1, 0]), mode="edge")
+  axes = np.array([1, 2])
+  first = graph.add("Slice", x, np.array([0, 0]), np.array([-2, -2]), axes)
+  second = graph.add("Slice", x, np.array([2, 2]), np.array([end, end]), axes)
+  if mirror:
+    second = graph.add(
+        "Slice", second, np.array([-1]), np.array([-end]), axes[1:],
+        np.array([-1]),
+    )
+  return graph.add("Concat", first, second, axis=0)
 
 
 def _mlp(graph: _Graph, arrays: Arrays, x: str) -> str:

@@ -747,6 +747,7 @@ def _network(
     model = builder.call(make, network, outputs, shape)
   else:
     model = networks.by_name(network, outputs, shape)
+  model = model._replace(mirror=found.mirror)
   if start is None:
     return model
   return models.start_from(

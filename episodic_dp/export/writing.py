@@ -237,6 +237,7 @@ def _described(
       start=folder_lib.START if partly else None,
       moments=moments,
       backbone=backbone,
+      mirror=config.augmentation.flip,
   )
 
 

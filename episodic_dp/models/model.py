@@ -70,6 +70,7 @@ class Model(NamedTuple):
       given moments and, with the share `own`, by its own; None like `moments`.
     public: float32[k, ...], public examples whose moments normalise all others
       (`normalised`); None if there are none.
+    mirror: whether images were mirrored in training; see `views`.
   """
 
   init: Callable[[jax.Array], Params]
@@ -86,6 +87,7 @@ class Model(NamedTuple):
   moments: Callable[[Params, jax.Array, Any], Moments] | None = None
   by_moments: Callable[[Params, jax.Array, Moments, float], Any] | None = None
   public: np.ndarray | None = None
+  mirror: bool = False
 
   @property
   def shapes(self) -> Params:
@@ -117,8 +119,20 @@ class Model(NamedTuple):
     return self.moments(params, examples, None)
 
   def normalised(self, given: Moments) -> "Model":
-    """Return the network with given moments, a function of one example."""
-    return self._by(given, OWN)
+    """Return the network with given moments, a function of one example.
+
+    The output for an image is the mean over its `views`.
+    """
+    single = self._by(given, OWN)
+
+    def apply(params: Params, examples: jax.Array) -> jax.Array:
+      if examples.ndim != 4:
+        return single.apply(params, examples)
+      seen = jnp.concatenate(views(examples, self.mirror))
+      both = single.apply(params, seen)
+      return both.reshape(2, len(examples), -1).mean(0)
+
+    return single._replace(apply=apply)
 
   def seen(
       self, params: Params, support: jax.Array, weights: jax.Array | None
@@ -166,6 +180,22 @@ class Model(NamedTuple):
         apply=lambda params, examples: by_moments(params, examples, given, own),
         mixes_examples=False, moments=None, by_moments=None, public=None,
     )
+
+
+def views(images: jax.Array, mirror: bool) -> tuple[jax.Array, jax.Array]:
+  """Move images by a pixel: down and right, and up and left.
+
+  The edges are repeated. A network that pools sees other windows.
+
+  Args:
+    images: [n, H, W, C].
+    mirror: whether the second view is mirrored left to right.
+  """
+  edge = jnp.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)), mode="edge")
+  second = edge[:, 2:, 2:]
+  if mirror:
+    second = second[:, :, ::-1]
+  return edge[:, :-2, :-2], second
 
 
 def check_model(model: object) -> None:
@@ -434,4 +464,6 @@ def augmented(
       return model.apply(params, images)
     return model.random(params, images, inner)
 
-  return model._replace(random=random, multiplicity=augmentation.multiplicity)
+  return model._replace(
+      random=random, multiplicity=augmentation.multiplicity, mirror=True
+  )

@@ -62,6 +62,7 @@ def predictor_of(run, network, shape, learner="protonet", members=1):
   rng = np.random.default_rng(0)
   dtype = "uint8" if len(shape) == 3 else "float32"
   made = networks.by_name(network, None, shape)
+  made = made._replace(mirror=network.name == "resnet12")
   chosen = options.LearnerOptions(name=learner, metric_scale=0.1)
   built = naming.make_learner(chosen, made, way=WAY)
   start = {}

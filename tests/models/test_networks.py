@@ -8,6 +8,7 @@ from jax import lax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.ndimage
 
 from episodic_dp import backends
 from episodic_dp import models
@@ -237,3 +238,23 @@ def test_without_a_share_of_its_own_a_batch_has_the_moments_it_is_given():
       model.by_moments(params, images, given, 0.0),
       model.apply(params, images), atol=1e-4,
   )
+
+
+@pytest.mark.parametrize("mirror", [False, True])
+def test_an_image_is_seen_twice_by_public_moments(mirror):
+  model = networks.conv4(None, 4, "batch", (16, 18, 1))
+  images = np.random.default_rng(0).random((9, 16, 18, 1), np.float32)
+  params = model.init(jax.random.key(0))
+  given = model._replace(public=images).public_moments(params)
+  each = []
+  for step in (1, -1):
+    moved = scipy.ndimage.shift(
+        images, (0, step, step, 0), order=0, mode="nearest"
+    )
+    if mirror and step < 0:
+      moved = np.flip(moved, 2)
+    each.append(model.by_moments(params, moved, given, model_lib.OWN))
+  model = model._replace(mirror=mirror)
+  found = model.normalised(given).apply(params, images)
+  assert np.abs(each[0] - each[1]).max() > 0.01
+  np.testing.assert_allclose(found, (each[0] + each[1]) / 2, atol=1e-5)
