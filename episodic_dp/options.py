@@ -29,6 +29,7 @@ AUTO = "auto"
 STARTS = {1: "glyphs", 3: "scenes"}
 """Channels of an image -> start of the library."""
 START_WIDTH = 32
+_COSINE = "scenes"  # The start that was trained with cosine distances.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,8 +43,9 @@ class Network:
     norm: normalisation of a convolutional network.
     widths: number of units of each hidden layer of mlp.
     linear: whether features has a linear map, the identity at first.
-    cosine: whether features has one length, for cosine instead of Euclidean
-      distances, with a learned temperature.
+    cosine: whether the features that a metric learner compares have one length,
+      for cosine instead of Euclidean distances, with a learned temperature in
+      the network features; the start scenes sets it.
     outputs: number of logits, or of features of an mlp under a metric learner;
       None for the number that the learner needs, or the last of widths.
     options: keyword arguments of MODULE:FUNCTION.
@@ -72,6 +74,8 @@ class Network:
   def __post_init__(self) -> None:
     if not self.is_own:
       _validate.one_of("model.name", self.name, (*NETWORKS, "MODULE:FUNCTION"))
+    if self.start == _COSINE:
+      object.__setattr__(self, "cosine", True)  # The dataclass is frozen.
 
   @property
   def is_own(self) -> bool:

@@ -85,7 +85,7 @@ _RECIPES: dict[str, Any] = {
     ),
     "scenes": dict(
         draw=scenes.scenes, shape=(32, 32, 3), loss=_all_supports,
-        classes=_WAY, images=5, steps=2000, own=0.0,
+        classes=4 * _WAY, images=5, steps=8000, own=0.0, cosine=True,
     ),
 }
 _START = flags.DEFINE_enum("start", "glyphs", _RECIPES, "Start to make.")
@@ -100,6 +100,7 @@ def train(
     images: int,
     steps: int,
     own: float,
+    cosine: bool = False,
 ) -> Any:
   """Train a prototypical network on generated tasks; return its weights.
 
@@ -112,8 +113,11 @@ def train(
     steps: of Adam, whose rate falls to zero as a cosine.
     own: share of an image's own moments, as in prediction; 0 for those of the
       step's images alone.
+    cosine: see `networks.Conv4`.
   """
-  network = networks.Conv4(way=None, width=options.START_WIDTH)
+  network = networks.Conv4(
+      way=None, width=options.START_WIDTH, cosine=cosine
+  )
   optimizer = optax.adam(optax.cosine_decay_schedule(_RATE, steps))
   params = network.init(jax.random.key(0), jnp.zeros((1, *shape)))["params"]
 

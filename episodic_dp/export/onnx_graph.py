@@ -405,8 +405,14 @@ def _embedded(
     x = graph.add("Transpose", x, perm=[0, 2, 3, 1])
   else:
     x = graph.add("GlobalAveragePool", x)
+  x = graph.add("Flatten", x)
+  if network.cosine:
+    if "directions/mean" in arrays:
+      x = graph.add("Sub", x, arrays["directions/mean"])
+    x = graph.add("unit", x, domain=_OWN)
+    x = graph.add("Mul", x, np.float32(networks.LENGTH))
   if not seen_twice:
-    return graph.add("Flatten", x)
+    return x
   x = graph.add("Reshape", x, np.array([2, -1, predictor.network.way]))
   return graph.add("ReduceMean", x, axes=[0], keepdims=0)
 

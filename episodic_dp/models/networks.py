@@ -33,6 +33,7 @@ EPSILON = 1e-5  # Added to a variance before normalisation.
 _FEW_CHANNELS, _CACHED = 3, 2**17
 RESIDUAL_SLOPE = 0.1
 TEMPERATURE = 10.0  # Of `Features` with cosine distances, at first.
+LENGTH = 10.0  # Of the features of `Directions`.
 # Twice the channels of the four blocks, relative to the first one's.
 _HALVES = (2, 5, 10, 20)
 
@@ -474,11 +475,44 @@ class Features(nn.Module):
       return head(self.way, x * scale[None] / math.sqrt(size))
     scale = self.param("log_scale", nn.initializers.zeros, (size,))
     x = x * jnp.exp(scale)[None]
-    # Finite for features of zeros, with a gradient of zero.
-    length = jnp.sqrt(jnp.square(x).sum(-1, keepdims=True) + 1e-12)
     start = nn.initializers.constant(math.log(TEMPERATURE))
     root = jnp.exp(self.param("log_temperature", start, (1,)) / 2)
-    return head(self.way, x / length * root[None])
+    return head(self.way, unit(x) * root[None])
+
+
+def unit(x: jax.Array) -> jax.Array:
+  """Divide rows [n, d] by their lengths; zeros stay, with a gradient of zero."""
+  return x / jnp.sqrt(jnp.square(x).sum(-1, keepdims=True) + 1e-12)
+
+
+class Directions(nn.Module):
+  """Subtract the mean from features, and give all one length.
+
+  Their squared distances are cosine distances. Features end in a LeakyReLU and
+  share a large part, which the mean takes away: that of the examples, or of the
+  collection "moments" if the call has it, as in `Convolution`.
+
+  Attributes:
+    centred: whether a mean is subtracted, which mixes the examples of a task.
+  """
+
+  centred: bool
+
+  @nn.compact
+  def __call__(
+      self, x: jax.Array, weights: jax.Array | None = None
+  ) -> jax.Array:
+    """Map [n, d] to [n, d]; see `Convolution` for the weights."""
+    if self.centred:
+      records = self.is_mutable_collection(MOMENTS)
+      if self.has_variable(MOMENTS, "mean") and not records:
+        mean: jax.Array = self.get_variable(MOMENTS, "mean")
+      else:
+        mean, _ = moments(x, weights)
+      if records and not self.is_initializing():
+        self.put_variable(MOMENTS, "mean", mean)
+      x = x - mean[None]
+    return LENGTH * unit(x)
 
 
 class _Convolutional(nn.Module):
@@ -487,6 +521,14 @@ class _Convolutional(nn.Module):
   way: int | None
   width: int = 64
   norm: Norm = "batch"
+  cosine: bool = False
+
+  def outputs(self, x: jax.Array, weights: jax.Array | None) -> jax.Array:
+    """Return the logits [n, way] of features [n, d], or the features."""
+    if self.cosine and self.way is None:
+      centred = self.norm == "batch"
+      x = Directions(centred, name="directions")(x, weights)
+    return head(self.way, x)
 
 
 class Conv4(_Convolutional):
@@ -500,6 +542,7 @@ class Conv4(_Convolutional):
       examples of a task. "group" uses the largest number of groups up to 8 that
       divides the width. "none" has a bias only. The last two treat every
       example separately.
+    cosine: whether features without a head are `Directions`.
   """
 
   @nn.compact
@@ -516,7 +559,7 @@ class Conv4(_Convolutional):
           self.width, self.norm, pooled=True, name=f"block_{i}"
       )
       x = layer(x, weights, own)
-    return head(self.way, x.reshape(x.shape[0], -1))
+    return self.outputs(x.reshape(x.shape[0], -1), weights)
 
 
 class Conv1D(_Convolutional):
@@ -531,6 +574,7 @@ class Conv1D(_Convolutional):
     way: number of classes, and of logits; None omits the head.
     width: channels of every block.
     norm: see `Conv4`.
+    cosine: see `Conv4`.
   """
 
   @nn.compact
@@ -545,7 +589,7 @@ class Conv1D(_Convolutional):
     for i in range(BLOCKS):
       layer = Convolution(self.width, self.norm, (1, 5), name=f"block_{i}")
       x = nn.leaky_relu(max_pool_pairs(layer(x, weights, own)))
-    return head(self.way, x.mean((1, 2)))
+    return self.outputs(x.mean((1, 2)), weights)
 
 
 class Residual(nn.Module):
@@ -586,6 +630,7 @@ class ResNet12(_Convolutional):
     width: channels of the first block; the others have 2.5, 5 and 10 times as
       many (64, 160, 320 and 640 in the literature).
     norm: see `Conv4`.
+    cosine: see `Conv4`.
   """
 
   @nn.compact
@@ -600,7 +645,7 @@ class ResNet12(_Convolutional):
     for i, halves in enumerate(_HALVES):
       layer = Residual(self.width * halves // 2, self.norm, name=f"block_{i}")
       x = layer(x, weights, own)
-    return head(self.way, x.mean((1, 2)))
+    return self.outputs(x.mean((1, 2)), weights)
 
 
 # Builders ---------------------------------------------------------------------
@@ -663,6 +708,7 @@ def conv4(
     width: int = 64,
     norm: Norm = "batch",
     input_shape: tuple[int, ...] = (28, 28, 1),
+    cosine: bool = False,
 ) -> model_lib.Model:
   """Build a `Conv4` of any width.
 
@@ -676,6 +722,7 @@ def conv4(
     width: channels of every block (64 in the literature).
     norm: "batch", "group" or "none".
     input_shape: (H, W, C), at least 16x16 pixels.
+    cosine: whether features are `Directions`.
 
   Returns:
     The network, `Model`, with outputs float32 [n, way] or [n, d].
@@ -683,7 +730,7 @@ def conv4(
   Raises:
     RunError: an unknown norm, or images that are too small.
   """
-  return _convolutional(Conv4(way, width, norm), input_shape)
+  return _convolutional(Conv4(way, width, norm, cosine), input_shape)
 
 
 def resnet12(
@@ -691,6 +738,7 @@ def resnet12(
     width: int = 64,
     norm: Norm = "batch",
     input_shape: tuple[int, ...] = (84, 84, 3),
+    cosine: bool = False,
 ) -> model_lib.Model:
   """Build a `ResNet12`.
 
@@ -704,6 +752,7 @@ def resnet12(
     width: channels of the first block (64 in the literature).
     norm: "batch", "group" or "none".
     input_shape: (H, W, C), at least 16x16 pixels.
+    cosine: whether features are `Directions`.
 
   Returns:
     The network, `Model`, with outputs float32 [n, way] or [n, 10 width].
@@ -711,7 +760,7 @@ def resnet12(
   Raises:
     RunError: an unknown norm, or images that are too small.
   """
-  return _convolutional(ResNet12(way, width, norm), input_shape)
+  return _convolutional(ResNet12(way, width, norm, cosine), input_shape)
 
 
 def conv1d(
@@ -719,6 +768,7 @@ def conv1d(
     width: int = 64,
     norm: Norm = "batch",
     input_shape: tuple[int, ...] = (128, 1),
+    cosine: bool = False,
 ) -> model_lib.Model:
   """Build a `Conv1D`, with convolutions along time.
 
@@ -727,6 +777,7 @@ def conv1d(
     width: channels of every block.
     norm: "batch", "group" or "none".
     input_shape: (time, channels), at least 16 steps.
+    cosine: whether features are `Directions`.
 
   Returns:
     The network, `Model`, with outputs float32 [n, way] or [n, width].
@@ -734,7 +785,7 @@ def conv1d(
   Raises:
     RunError: an unknown norm, or series that are too short.
   """
-  return _convolutional(Conv1D(way, width, norm), input_shape, axes=2)
+  return _convolutional(Conv1D(way, width, norm, cosine), input_shape, axes=2)
 
 
 def _check_sizes(**sizes: int | None) -> None:
@@ -816,5 +867,5 @@ def by_name(
   if network.name == "features":
     return features(outputs, network.linear, input_shape, network.cosine)
   return _CONVOLUTIONS[network.name](
-      outputs, network.width, network.norm, input_shape
+      outputs, network.width, network.norm, input_shape, network.cosine
   )
