@@ -31,7 +31,10 @@ NETWORKS = {
     "conv4 by groups": (options.Network(width=12, norm="group"), (16, 16, 1)),
     "conv4 without norm": (options.Network(width=4, norm="none"), (16, 18, 1)),
     "conv1d by groups": (
-        options.Network(name="conv1d", width=6, norm="group"), (16, 2)
+        options.Network(
+            name="conv1d", width=6, norm="group", cosine=True
+        ),
+        (16, 2),
     ),
     "glyphs": (options.Network(width=32, start="glyphs"), (28, 28, 1)),
     "scenes": (options.Network(width=32, start="scenes"), (32, 32, 3)),

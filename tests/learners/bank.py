@@ -108,7 +108,9 @@ def network(name, outputs):
     return _linear(outputs or WAY)
   if name == "own":
     return models.from_flax(_Own(outputs or WAY), shape)
-  narrow = options.Network(name=name, width=4, widths=(6,))
+  narrow = options.Network(
+      name=name, width=4, widths=(6,), cosine=name == "resnet12"
+  )
   return networks.by_name(narrow, outputs, shape)
 
 

@@ -209,6 +209,24 @@ def test_a_perceptron_of_any_shape_is_products_and_relus(shape):
   np.testing.assert_allclose(model.apply(params, x), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("norm", ["batch", "group"])
+def test_directions_are_features_of_one_length(norm):
+  """Only statistics of the batch mix examples, so only they give a centre."""
+  shape = (16, 18, 1)
+  plain = networks.conv4(None, 4, norm, shape)
+  model = networks.conv4(None, 4, norm, shape, cosine=True)
+  images = np.random.default_rng(0).random((9, *shape), np.float32)
+  params = model.init(jax.random.key(0))
+  expected = np.asarray(plain.apply(params, images))
+  if norm == "batch":
+    expected = expected - expected.mean(0)
+  expected = 10 * expected / np.linalg.norm(expected, axis=1, keepdims=True)
+  np.testing.assert_allclose(model.apply(params, images), expected, atol=1e-4)
+  # Equal images have no direction from their mean.
+  slope = jax.grad(lambda images: model.apply(params, images).sum())
+  assert np.isfinite(slope(0 * images)).all()
+
+
 # Given moments ----------------------------------------------------------------
 
 
