@@ -136,9 +136,10 @@ class RunKey:
     """Write the file and the record; they are on the disk on return."""
     last = self.segments[-1]
     steps = self.others() | {self.name(): [last.first, last.last]}
-    files.write_json(self.record, steps)
+    # A record without its key is that of a lost key: the key comes first.
     workdir_lib.make_private(self.path.parent)
     files.write_text(self.path, self.text(), private=True)
+    files.write_json(self.record, steps)
     folder = os.open(self.path.parent, os.O_RDONLY)
     os.fsync(folder)
     os.close(folder)
@@ -231,6 +232,7 @@ def begin(
     )
     if any((place.folder / name).exists() for name in begun):
       raise _lost(place, "is missing")
+    workdir_lib.check_own(place.folder)
     secret = secrets.token_bytes(_SECRET_BYTES)
     if found["private_seed"] != str(None):
       text = f"episodic_dp private seed {found['private_seed']}"

@@ -11,6 +11,7 @@ import dataclasses
 import fcntl
 import os
 import pathlib
+import re
 from typing import Any, IO
 import urllib.parse
 
@@ -27,6 +28,7 @@ KEY = "key"
 RECORD = "released.json"
 DIAGNOSTICS = "diagnostics.jsonl"
 _LOCK = ".lock"
+_OWN = re.compile(rf"\..*|{PRIVATE}|slurm-.*\.log")  # Before a run begins.
 _HOME_KEYS = pathlib.Path(".episodic_dp") / "keys"  # In the home folder.
 
 
@@ -100,6 +102,21 @@ def key_path(
     return pathlib.Path(folder_of(workdir)) / PRIVATE / KEY
   name = urllib.parse.quote(os.fspath(workdir).rstrip("/"), safe="")
   return pathlib.Path.home() / _HOME_KEYS / name
+
+
+def check_own(folder: epath.Path) -> None:
+  """Raise RunError if a folder without a run holds files of others.
+
+  A run that was killed before its key was written leaves `private` and hidden
+  files; a launcher writes its log there.
+  """
+  held = [path.name for path in folder.iterdir()] if folder.exists() else []
+  foreign = [name for name in held if not _OWN.fullmatch(name)]
+  if foreign:
+    raise errors.RunError(
+        f"{folder} holds no run, but other files, such as"
+        f" {errors.shown(min(foreign))}: choose a new or an empty folder"
+    )
 
 
 def make_private(folder: pathlib.Path) -> pathlib.Path:

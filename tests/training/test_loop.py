@@ -150,6 +150,36 @@ def test_a_deadline_ends_a_run(tmp_path):
   assert (result.steps, result.stopped) == (2, "done")
 
 
+def test_a_folder_with_other_files_is_no_work_directory(tmp_path):
+  for name in ("notes.txt", "slurm-17.log", ".git", "data"):
+    (tmp_path / name).touch()
+  with pytest.raises(training.RunError, match="no run, .* as 'data': choose a"):
+    tiny_run.train(tiny_run.spec(2), tmp_path)
+  (tmp_path / "notes.txt").unlink()
+  (tmp_path / "data").unlink()
+  assert tiny_run.train(tiny_run.spec(2), tmp_path).steps == 2
+  (tmp_path / "notes.txt").touch()  # Of a run that is there already.
+  assert tiny_run.train(tiny_run.spec(2), tmp_path).stopped == "done"
+
+
+@pytest.mark.parametrize("writes", range(4))
+def test_a_run_that_is_killed_as_it_begins_is_started_again(
+    tmp_path, monkeypatch, writes
+):
+  left = iter(range(writes))
+
+  def replace(*paths, replace=os.replace):
+    if next(left, None) is None:
+      raise tiny_run.Killed
+    replace(*paths)
+
+  with monkeypatch.context() as patched:
+    patched.setattr(os, "replace", replace)
+    with pytest.raises(tiny_run.Killed):
+      tiny_run.train(tiny_run.spec(2), tmp_path)
+  assert tiny_run.train(tiny_run.spec(2), tmp_path).steps == 2
+
+
 @pytest.mark.parametrize("at", [2, 4, 6])
 @pytest.mark.parametrize("again", [False, True])
 def test_a_folder_that_is_removed_in_mid_run_ends_it(tmp_path, at, again):
@@ -277,10 +307,9 @@ def test_a_refused_plan_writes_no_key(tmp_path, monkeypatch):
     raise plan.UnsoundPlanError("no proof")
 
   monkeypatch.setattr(training.meta_training, "Spending", refuse)
-  (tmp_path / "notes.txt").write_text("mine")
   with pytest.raises(plan.UnsoundPlanError, match="no proof"):
     training.train(spec, tmp_path)
-  assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", ".lock"}
+  assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 
 def test_tasks_that_share_records_train_with_a_guarantee_for_these(tmp_path):
