@@ -229,7 +229,7 @@ def check(config: Run) -> None:
   """
   release = config.release
   report.refuse_un_noised(release.mechanism)
-  if release.plan.episode is None or release.mechanism.noisy_inner_steps:
+  if not release.sums_tasks:
     raise PlanError(
         "plan compares steps of whole tasks, and the clip unit of this config"
         f" is one {release.mechanism.clip_unit}: use episodic-dp calibrate"

@@ -92,6 +92,12 @@ class Release:
     return validation.tasks_per_step(self.hierarchy, self.plan)
 
   @property
+  def sums_tasks(self) -> bool:
+    """Return whether a step sums updates of whole tasks."""
+    noisy = self.mechanism.noisy_inner_steps
+    return self.plan.episode is not None and not noisy
+
+  @property
   def filled(self) -> float:
     """Return the share of the sampled tasks that lack no class or example."""
     return validation.filled(self.hierarchy, self.plan)

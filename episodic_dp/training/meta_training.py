@@ -333,6 +333,7 @@ class MetaTraining:
   ) -> reporting.Result:
     """See `loop.Program`."""
     spec, spending = self.spec, self._spending
+    mechanism = spec.release.mechanism
     found = reporting.Result(
         steps=done,
         planned=spec.steps,
@@ -341,6 +342,7 @@ class MetaTraining:
         seconds=seconds,
         filled=spec.release.filled,
         started=spec.learner.model.start is not None,
+        proposed=spec.release.sums_tasks and mechanism.clip_by == "global",
     )
     if self._scores:
       found = dataclasses.replace(

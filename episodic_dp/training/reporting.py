@@ -49,6 +49,7 @@ class Result:
     units: the number of its training units, or None.
     filled: the share of the sampled tasks that lack no class or example.
     started: whether the initial parameters are a public start.
+    proposed: whether `episodic-dp plan` compares such steps.
   """
 
   steps: int
@@ -63,6 +64,7 @@ class Result:
   units: int | None = None
   filled: float = 1.0
   started: bool = False
+  proposed: bool = False
 
   def __repr__(self) -> str:
     names = {"SIGINT": "Ctrl-C", "time limit": "its time limit"}
@@ -96,11 +98,16 @@ class Result:
     if self.steps and before is not None and after is not None:
       both = math.hypot(before.high - before.low, after.high - after.low) / 2
       if after.sign * (after.mean - before.mean) <= both:
+        last = "or public weights to start from"
+        if self.proposed:
+          last = (
+              "public weights to start from or the settings that episodic-dp"
+              " plan proposes"
+          )
         found.append(
             "  Training shows no gain over the model before it"
             f" ({initial(self.started)}), which costs no privacy. More units, a"
-            " larger epsilon, public weights to start from or the settings that"
-            " episodic-dp plan proposes may help."
+            f" larger epsilon, {last} may help."
         )
     if self.filled < _LEAST_FILLED:
       found.append(

@@ -95,6 +95,7 @@ def test_a_run_says_where_it_reached_or_protected_little(
       score=now, untrained=before, privacy_unit="user", units=units,
   )
   assert len(result.warnings) == len(words)
+  assert "plan proposes" not in repr(result)
   for word, line in zip(words, result.warnings):
     assert word in line and line in repr(result)
   assert "; untrained 50.0 %" in repr(result)
@@ -105,8 +106,10 @@ def test_one_word_for_the_start_and_the_share_of_tasks_that_lack_examples():
   result = training.Result(
       steps=3, planned=3, stopped="done", guarantees=_guarantees(), seconds=1,
       score=before, untrained=before, started=True, filled=1 / 40,
+      proposed=True,
   )
   assert "; public start 50.0 %" in repr(result)
   gain, lack = result.warnings
+  assert "plan proposes may help" in gain
   assert "(public start)" in gain and "untrained" not in repr(result)
   assert "97.5 % of the sampled tasks lack classes or examples" in lack
