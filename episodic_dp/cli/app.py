@@ -100,6 +100,8 @@ def parse_flags(
   ]
   try:
     rest = values([argv[0], *fields])
+  except SystemExit:  # absl ends its help with 1, the status of an error.
+    sys.exit(exit_status.FINISHED)
   except flags.Error as e:
     text = str(e)
     if "flag 'config.FIELD'" in text:

@@ -198,6 +198,12 @@ for name in {{*commands.COMMANDS}} - {{"account", "verify", "calibrate"}}:
   assert "Traceback" not in done.stderr
 
 
+def test_the_help_of_libraries_is_no_error():
+  done = processes.python("-m", "episodic_dp", "account", "--helpfull")
+  assert (done.returncode, done.stderr) == (0, "")
+  assert "--config" in done.stdout and "--[no]alsologtostderr" in done.stdout
+
+
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("arguments", [["--help"], ["account", *_GLYPHS]])
 def test_a_reader_that_leaves_is_no_error(unbuffered, arguments):
