@@ -16,7 +16,7 @@ from episodic_dp.errors import shown
 # Kind of labels -> its types.
 _KINDS: dict[str, tuple[type, ...]] = {
     "true or false": (bool, np.bool_),
-    "a number": (int, float, np.integer),
+    "a number": (int, float, np.integer, np.floating),
     "text": (str,),
     "bytes": (bytes,),
 }
@@ -169,13 +169,11 @@ def _objects(where: Where, items: list[Any]) -> np.ndarray:
 
 def _numbers(where: Where, items: list[Any]) -> np.ndarray:
   """Return numbers as int64, or as objects if that would change one."""
-  exact, floats = list(items), np.zeros(len(items))
-  for row, item in enumerate(items):
-    if isinstance(item, float):
-      floats[row] = item
-    else:
-      exact[row] = int(item)
-  _floats(where, floats)
+  floating = (float, np.floating)
+  for kind in {type(item) for item in items if isinstance(item, floating)}:
+    own = [item if type(item) is kind else 0 for item in items]
+    _floats(where, np.asarray(own, kind))
+  exact = [float(i) if isinstance(i, floating) else int(i) for i in items]
   try:
     whole = np.asarray(exact, np.int64)
   except OverflowError:
