@@ -275,7 +275,10 @@ class Evaluator:
     if tasks.targets:
       errors = np.square(total / len(members) - labels)
       return interval(errors.mean(axis=(1, 2)), SquaredError)
-    return interval((np.argmax(total, axis=-1) == labels).mean(axis=1))
+    # The largest of numbers that are not finite names no class.
+    right = np.argmax(total, axis=-1) == labels
+    right &= np.isfinite(total).all(axis=-1)
+    return interval(right.mean(axis=1))
 
 
 def interval(per_task: np.ndarray, kind: type[Score] = Accuracy) -> Score:

@@ -135,6 +135,8 @@ def test_a_right_and_a_wrong_model():
   assert right.low == pytest.approx(40 / (40 + 1.96**2))
   assert (wrong.mean, wrong.low) == (0, 0)
   assert tasks.chance == 1 / WAY
+  # NaN is largest at class 0.
+  assert evaluator.score(_params(np.nan), tasks).mean == 0
 
 
 def test_ensemble_averages_probabilities():
