@@ -165,6 +165,9 @@ def _check_sizes(found: Description) -> None:
         f"learner {errors.shown(found.learner.name)} lacks its fine_tuning or"
         f" its outputs: {_AGAIN}"
     )
+  backbone = found.backbone
+  if backbone is not None and None in (backbone.digest, backbone.features):
+    raise ValueError(f"its backbone lacks its digest or its features: {_AGAIN}")
   fits = (
       all(1 <= size <= _MOST for size in (*sizes, *network.widths))
       and math.prod(shape) <= _MOST_VALUES

@@ -9,7 +9,9 @@ import pytest
 
 from episodic_dp import errors
 from episodic_dp import export
+from episodic_dp import plain
 from episodic_dp import plan
+from episodic_dp.data.backbone import Backbone
 from episodic_dp.export import folder
 
 
@@ -109,6 +111,8 @@ def test_a_pickle_is_not_opened(model):
         (lambda d: d.update(weights=["README.md"]), "not safetensors"),
         (lambda d: d.update(weights=["weights_1.safetensors"]), "lacks"),
         (lambda d: d.update(start="start.safetensors"), "lacks .'start"),
+        (lambda d: d.update(backbone=plain.to_plain(Backbone(file=""))),
+         "backbone lacks its digest"),
         (lambda d: d.update(moments=True), "no batch normalisation"),
         (lambda d: d.update(format=2), "format is 2.*export the run again"),
         (lambda d: d["preprocessing"].update(dtype="int8"), "dtype"),
