@@ -551,13 +551,15 @@ def _rows(images: Any) -> np.ndarray:
     DataError: one cannot be used; one sentence.
   """
   features = isinstance(images, np.ndarray) and images.ndim == 2
-  rows = np.empty(0)
+  rows, bright = np.empty(0), []
   for number, given in enumerate(images):
     name = f"row {number} of the images"
     if features:
       values = readers.features_of(given, name).values
     else:
-      values = rows_lib.rounded(preprocessing.image(given, name).values)
+      example = preprocessing.image(given, name)
+      bright.append(readers.brightest(example))
+      values = rows_lib.rounded(example.values)
     if not number:
       rows = dataset_lib.empty((len(images), *values.shape), values.dtype)
     if values.shape != rows.shape[1:]:
@@ -566,4 +568,6 @@ def _rows(images: Any) -> np.ndarray:
           " resize all to one size and colour"
       )
     rows[number] = values
+  if not features:
+    readers.check_bits(bright, "the images")
   return rows

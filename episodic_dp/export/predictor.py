@@ -6,11 +6,13 @@ caller gives the function of a network of own code.
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 import dataclasses
+import functools
 import json
 import math
 import os
 import pathlib
 from typing import Any
+import warnings
 
 import jax
 from jax import lax
@@ -129,7 +131,9 @@ class Adapted:
     how = self.predictor.description.preprocessing
     found, size = [], _block(how)
     for rows in preprocessing.blocks(
-        how, images, "the images to classify", size
+        how, images, "the images to classify", size,
+        # One image may be dark.
+        warn=functools.partial(warnings.warn, stacklevel=3),
     ):
       values = self.predictor.scaled(rows)
       if self.released is None:

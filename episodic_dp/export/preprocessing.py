@@ -4,7 +4,7 @@ The code that reads own data (`data.own_data.rows`) makes the rows, from the
 public settings in model.json and the example alone.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 import itertools
 from typing import Any
 
@@ -102,18 +102,27 @@ _AT_ONCE = 1024
 
 
 def blocks(
-    how: folder.Preprocessing, images: Iterable[Any], what: str, size: int
+    how: folder.Preprocessing,
+    images: Iterable[Any],
+    what: str,
+    size: int,
+    warn: Callable[[str], None] | None = None,
 ) -> Iterator[np.ndarray]:
   """Turn examples in memory into rows, at most `size` at once.
 
-  The arguments and errors are those of `of_arrays`.
+  The first arguments and the errors are those of `of_arrays`. With `warn` it
+  receives the fault of images that are nearly black, which are refused else.
   """
   if not isinstance(images, (list, tuple, Iterator)):
     images = given(images)
-  rows_ = (
-      row(how, _example(how, values, f"number {number} of {what}"))
-      for number, values in enumerate(images)
-  )
+  bright: list[float] = []
+
+  def made(number: int, values: Any) -> np.ndarray:
+    example = _example(how, values, f"number {number} of {what}")
+    bright.append(readers.brightest(example))
+    return row(how, example)
+
+  rows_ = itertools.starmap(made, enumerate(images))
   empty = True
   for block in stacked(rows_, size):
     empty = False
@@ -122,6 +131,12 @@ def blocks(
     raise errors.DataError(
         f"{what} are empty: give an array [n, ...] or a list of arrays"
     )
+  try:
+    readers.check_bits(bright, what)
+  except errors.DataError as e:
+    if warn is None:
+      raise
+    warn(str(e))
 
 
 def stacked(rows_: Iterable[np.ndarray], size: int) -> Iterator[np.ndarray]:

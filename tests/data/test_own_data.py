@@ -13,6 +13,7 @@ import types
 import zipfile
 
 import numpy as np
+from PIL import Image
 import pytest
 
 from episodic_dp import data
@@ -656,7 +657,12 @@ def test_features_are_the_same_from_files_and_from_an_npz(load, tmp_path):
         )
 
 
-def test_an_npz_keeps_its_size_bits_and_colours(load, save):
+def test_an_npz_keeps_its_size_bits_and_colours(load, save, tmp_path):
+  pictures = tmp_path / "pictures"
+  for k in range(12):
+    path = pictures / f"class{k % 6}" / f"{k}.png"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.full((6, 6), 20 * k, np.uint16)).save(path)
   arrays = own_images.arrays()
   shaped = load(save(), size=8, color=True).train
   assert shaped.image_shape == (8, 8, 3)
@@ -666,6 +672,14 @@ def test_an_npz_keeps_its_size_bits_and_colours(load, save):
     chosen = deep[arrays["class"] == int(name)]
     np.testing.assert_allclose(found[..., 0] * 65535, chosen, rtol=1e-6)
   assert load(save(images=deep), depth=8).train.images.dtype == np.uint8
+  # One image may be dark, but not all.
+  dark = deep // 256
+  dark[0] = deep[0]
+  assert load(save(images=dark)).train.images.dtype == np.float32
+  for source in (save(images=deep // 256), pictures):
+    for _ in range(2):
+      with pytest.raises(DataError, match=f"{source} have more than 8 bits"):
+        load(source)
   values = np.zeros((COUNT, 3))
   values[7, 1] = np.inf
   path = save(images=None, features=values)

@@ -46,6 +46,7 @@ from episodic_dp.data import dataset
 from episodic_dp.data import originals
 from episodic_dp.data.own_data import listing as listing_lib
 from episodic_dp.data.own_data import npz
+from episodic_dp.data.own_data import readers
 from episodic_dp.data.own_data import rows as rows_lib
 from episodic_dp.data.own_data import trees
 from episodic_dp.data.own_data.rows import OwnData
@@ -304,7 +305,7 @@ def _rows(survey: Survey, options: OwnData, root: pathlib.Path) -> np.ndarray:
         options, color=True, depth=8, size=network.backbone.size,
         backbone=dataclasses.replace(network.backbone, file=""),
     )
-  about = f"5/{listing.source.resolve()}/{content}/{options}/"
+  about = f"6/{listing.source.resolve()}/{content}/{options}/"
   digest = hashlib.sha256(about.encode(errors="surrogateescape"))
   digest.update(np.asarray(numbers, "<i8").tobytes())
   path = root / f"{digest.hexdigest()[:32]}.npy"
@@ -344,9 +345,14 @@ def _row_of(
   """
   read = listing.reader()
   form = rows_lib.form_of(read(numbers[0]), options, listing.shape)
+  bright: list[float] = []
 
   def row(place: int) -> np.ndarray:
-    values = form.row(read(numbers[place]))
+    example = read(numbers[place])
+    values = form.row(example)
+    bright.append(readers.brightest(example))
+    if len(bright) == len(numbers):
+      readers.check_bits(bright, f"the images of {listing.source}")
     if network is not None:
       values = network.features(values)
     seen.add(hashlib.blake2b(values.tobytes(), digest_size=16).digest())

@@ -9,7 +9,7 @@ the file's first window; MONOCHROME1 is inverted. A file without a window is
 scaled by the range of its stored bits. No pixel affects the scale of a file.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import numbers
 import os
 import pathlib
@@ -25,6 +25,7 @@ from episodic_dp.errors import DataError
 _GREY = ("MONOCHROME1", "MONOCHROME2")
 _MOST_AXES = 3
 _NO_IMAGE, _REPAIR = "cannot be read as an image", "repair it or remove it"
+_DARK = 255.5 / 65535  # Above 8 bits in an image of 16.
 _DEFLATED = "1.2.840.10008.1.2.1.99"  # A transfer syntax of DICOM.
 
 
@@ -256,6 +257,31 @@ def image_of(values: np.ndarray, name: str) -> Example:
   if values.dtype.newbyteorder("=") == np.uint16:
     values = values.astype(np.float32) / 65535
   return Example(values, image=True, name=name)
+
+
+def brightest(example: Example) -> float:
+  """Return the largest value of an image of more than 8 bits; 0 of others."""
+  if example.image and example.values.dtype != np.uint8:
+    return float(example.values.max())
+  return 0.0
+
+
+def check_bits(bright: Sequence[float], what: str) -> None:
+  """Refuse images of more than 8 bits that look like 8 bits in 16.
+
+  Args:
+    bright: `brightest` of all examples of a set, since one image may be dark.
+    what: a name for them, for messages.
+
+  Raises:
+    DataError: all are nearly black.
+  """
+  if 0 < max(bright) < _DARK:
+    raise DataError(
+        f"{what} have more than 8 bits and no value above 255 of 65535, which"
+        " is nearly black: give images of 8 bits as uint8, and multiply others"
+        " by a public number"
+    )
 
 
 def features_of(values: np.ndarray, name: str) -> Example:
