@@ -10,6 +10,7 @@ import unicodedata
 
 import numpy as np
 
+from episodic_dp import foreign
 from episodic_dp.errors import DataError
 from episodic_dp.errors import shown
 
@@ -20,6 +21,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "text": (str,),
     "bytes": (bytes,),
 }
+_NO_ARRAY = "are no array", "give a NumPy array or a list of labels"
 _LONGEST = 120  # Characters of a name in a message.
 
 Where = Callable[[int], str]  # Position of a label -> its place, for messages.
@@ -57,7 +59,8 @@ def read(name: str, values: Any, where: Where | None = None) -> np.ndarray:
   if not hasattr(values, "__array__"):
     # NumPy's choice of a type would turn 1 into "1", and 2^60 + 1 into 2^60.
     values = np.asarray(values, object)
-  array = np.asarray(values)
+  with foreign.reading(name, *_NO_ARRAY):
+    array = np.asarray(values)
   if array.ndim == 2 and array.shape[1] == 1:
     array = array[:, 0]
   if array.ndim != 1:
@@ -79,7 +82,12 @@ def read(name: str, values: Any, where: Where | None = None) -> np.ndarray:
     raise DataError(
         f"{name} are {array.dtype}: give whole numbers or text"
     )
-  return _objects(where, array.astype(object).tolist())
+  items = array.astype(object).tolist()
+  with foreign.reading(name, *_NO_ARRAY):
+    for row, item in enumerate(items):
+      if getattr(item, "shape", None) == ():  # A tensor with one number.
+        items[row] = np.asarray(item)[()]
+  return _objects(where, items)
 
 
 def check_names(where: Where, names: Sequence[str]) -> None:

@@ -279,6 +279,20 @@ class Column:
     return np.asarray(self.values, dtype or self.dtype)
 
 
+class Tensor(Column):
+  """A number, as an array without an axis, or one that cannot be read."""
+
+  shape = ()
+
+
+def test_arrays_without_an_axis_are_numbers():
+  items = [Tensor(np.float32(n)) for n in (3, 5, 3)]
+  assert written({"person": items}, None).num_units(0) == 2
+  for given in (Tensor("a", int), [*items, Tensor("a", int)]):
+    with pytest.raises(DataError, match="'person' are no array .*: give a Num"):
+      written({"person": given}, None)
+
+
 @pytest.mark.parametrize("given", TYPES, ids=lambda v: str(np.shape(v)))
 @pytest.mark.parametrize("declared", [False, True])
 def test_labels_of_any_type_are_compared_exactly(given, declared):
