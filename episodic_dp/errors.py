@@ -1,5 +1,6 @@
 """Errors that a user can fix: each message states the fault and the remedy."""
 
+import re
 import reprlib
 
 _LONGEST = 120
@@ -33,7 +34,7 @@ OF_USERS = (DataError, PlanError, RunError, UnsoundPlanError)
 def shown(value: object) -> str:
   """Shorten the text of a value so that it fits into a message."""
   try:
-    return shortened(_SHORT.repr(value))
+    return shortened(re.sub(r"\s*\n\s*", " ", _SHORT.repr(value)))
   except ValueError:  # Python writes no whole number of more than 4300 digits.
     return "more than 10^4000"
 

@@ -10,6 +10,7 @@ scaled by the range of its stored bits. No pixel affects the scale of a file.
 """
 
 from collections.abc import Callable, Sequence
+import decimal
 import numbers
 import os
 import pathlib
@@ -21,6 +22,7 @@ from PIL import ImageOps
 
 from episodic_dp import foreign
 from episodic_dp.errors import DataError
+from episodic_dp.errors import shown
 
 _GREY = ("MONOCHROME1", "MONOCHROME2")
 _MOST_AXES = 3
@@ -286,9 +288,14 @@ def check_bits(bright: Sequence[float], what: str) -> None:
 
 def features_of(values: np.ndarray, name: str) -> Example:
   """Return numbers with one to three axes as an example; DataError else."""
-  if values.dtype == object and all(
-      isinstance(value, numbers.Real) for value in values.flat
-  ):  # A row of a frame of pandas whose columns have several types.
+  if values.dtype == object:
+    # A row of a frame of pandas whose columns have several types.
+    for at, value in enumerate(values.flat):
+      if not isinstance(value, (numbers.Real, decimal.Decimal)):
+        raise DataError(
+            f"{name} holds {shown(value)} at [{at}], which is no number: leave"
+            " it out, or replace it by a number that is chosen in public"
+        )
     values = values.astype(np.float64)
   if values.dtype.kind not in "biuf":
     raise DataError(
