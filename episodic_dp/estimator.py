@@ -157,13 +157,13 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
       KeyboardInterrupt: Ctrl-C ended the run.
     """
     backends.ask_for_cores()
+    saved = json.dumps(plain.to_plain(self._saved())).encode()
     backbone = self._backbone()
     train = _dataset(X, y, people, backbone)
     run, _ = solving.spend(
         self._run(train, backbone), self.epsilon,
         warn=functools.partial(warnings.warn, stacklevel=3),
     )
-    saved = json.dumps(plain.to_plain(self._saved())).encode()
     with contextlib.ExitStack() as stack:
       if not self.verbose:
         stack.enter_context(phases.quiet())
@@ -208,7 +208,7 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
         value = value.item()
       if field.name not in found or value in _NAMES:
         found[field.name] = value
-    return _Options(**found)
+    return plain.from_plain(_Options, found, name=type(self).__name__)
 
   def __sklearn_is_fitted__(self) -> bool:
     return hasattr(self, "_predictor")
@@ -553,7 +553,7 @@ def _rows(images: Any) -> np.ndarray:
   features = isinstance(images, np.ndarray) and images.ndim == 2
   rows, bright = np.empty(0), []
   for number, given in enumerate(images):
-    name = f"row {number} of the images"
+    name = f"row {number} of the examples"
     if features:
       values = readers.features_of(given, name).values
     else:

@@ -67,6 +67,7 @@ class Data:
       download: bool = False,
   ) -> data_lib.Splits:
     """Load the data set by `data.load`; own data are not listed again."""
+    data_lib.read_options(self.name, self.options)  # Names the fields.
     return data_lib.load(
         self.name,
         data_dir=data_dir,
@@ -350,7 +351,7 @@ class Run:
     if self.model.start is None and self.model.trained != "all":
       raise _validate.refusal(
           "config.model.trained", self.model.trained,
-          "all without public weights (--config.model.start=FILE)",
+          "all without public weights (config.model.start)",
       )
     if self.optimizer.warm_up >= self.steps:
       raise _validate.refusal(

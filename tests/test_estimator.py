@@ -322,7 +322,7 @@ def test_frames_of_several_types_are_features(fitted):
       model.predict_proba(features[40:].astype(object)), expected
   )
   rows[3, 1] = None
-  with pytest.raises(DataError, match="number 3 of .* is object"):
+  with pytest.raises(DataError, match="number 3 of .* holds None"):
     model.predict(rows)
 
 
@@ -333,6 +333,13 @@ def test_too_small_an_epsilon_is_a_warning_of_python(caplog):
   assert heard[0].filename == __file__
   assert "--" not in str(heard[0].message)
   assert not [one for one in caplog.records if one.levelname != "INFO"]
+
+
+class Elsewhere:
+  """An array of a device that NumPy cannot read."""
+
+  def __array__(self, dtype=None, copy=None):
+    raise TypeError("not on this machine")
 
 
 def test_what_cannot_be_is_said():
@@ -349,12 +356,14 @@ def test_what_cannot_be_is_said():
       ("more than 8 bits and no value above 255", images.astype(np.uint16)),
       ("more than 8 bits and no value above 255", images / 65535),
       ("channels first: give numpy.moveaxis", images[:, None]),
-      ("row 1 of the images has shape", [images[0], images[0, 1:]]),
+      ("row 1 of the examples has shape", [images[0], images[0, 1:]]),
       ("a masked array", np.ma.masked_greater(features, 1.0)),
       ("have shape (): give an array", None),
       ("give an array", np.zeros((360, 0, 0))),
       ("give X.toarray()", sparse.csr_array(features)),
-      ("is object", features.astype(str).astype(object)),
+      ("are no array (not on this machine): give a NumPy array", Elsewhere()),
+      ("are no array (not on this machine): give a NumPy array", [Elsewhere()]),
+      ("at [0], which is no number", features.astype(str).astype(object)),
   ):
     count = slice(2 if isinstance(wrong, list) else None)
     with pytest.raises(DataError, match=re.escape(match)):
@@ -371,7 +380,7 @@ def test_what_cannot_be_is_said():
        np.where(np.arange(people.size) == 5, np.nan, people)),
       ("row 4 of labels is nan", features,
        np.where(np.arange(people.size) == 4, np.nan, labels), people),
-      ("row 7 of the images holds nan", broken, labels, people),
+      ("row 7 of the examples holds nan", broken, labels, people),
   ):
     with pytest.raises(DataError, match=match):
       model.fit(values, classes, who)
@@ -379,10 +388,13 @@ def test_what_cannot_be_is_said():
       ("nothing would be learned", dict(way=5)),
       ("epsilon|noise", dict(way=2, epsilon=1e-6)),
       ("way=1: expected a whole number of at least 2", dict(way=1)),
+      ("FewShotClassifier.steps=0: expected", dict(way=2, steps=0)),
+      ("^start='glyphs': expected none",
+       dict(start="glyphs", steps=2, epsilon=9.0)),
   ):
     with pytest.raises(plan.PlanError, match=match):
       model.set_params(**changed).fit(features, labels, people)
-  model.set_params(way=2, epsilon=6.0, workdir="/proc/x")
+  model.set_params(start="auto", epsilon=6.0, workdir="/proc/x")
   with pytest.raises(errors.RunError, match="/proc/x cannot be written"):
     model.fit(features, labels, people)
 

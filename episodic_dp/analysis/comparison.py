@@ -94,7 +94,7 @@ def find(paths: Iterable[str | os.PathLike]) -> list[pathlib.Path]:
       if not path.exists():
         why = "cannot be read (No such file or directory)"
       raise errors.RunError(
-          f"{path} {why}: give the --workdir of a run, or a folder of such"
+          f"{path} {why}: give the workdir of a run, or a folder of such"
       )
     for folder in inside:
       found.setdefault(folder.resolve(), folder)

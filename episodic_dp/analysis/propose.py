@@ -237,8 +237,8 @@ def check(config: Run) -> None:
   if release.mechanism.clip_by != "global":
     raise PlanError(
         f"plan measures the norm of whole gradients, and clip_by is"
-        f" '{release.mechanism.clip_by}': give --config.mechanism.clip_by="
-        "global"
+        f" '{release.mechanism.clip_by}': give clip_by='global' (in a command"
+        " --config.mechanism.clip_by=global)"
     )
 
 

@@ -34,20 +34,21 @@ NAMES = tuple(_KINDS)
 GENERATED = ("glyphs", "sinusoid")  # Without files.
 
 
-def read_options(name: str, chosen: Any) -> Any:
+def read_options(
+    name: str, chosen: Any, where: str = "config.data.options"
+) -> Any:
   """Return the options of a data set, such as `omniglot.Omniglot`.
 
   Args:
     name: one of `NAMES`.
     chosen: option -> value; the others have their defaults.
+    where: name of the options, for messages.
 
   Raises:
     PlanError: an unknown name or option, or a value of another type.
   """
   kind = getattr(_module(name), _KINDS[name])
-  return plain.from_plain(
-      kind, chosen, name="config.data.options", partial=True
-  )
+  return plain.from_plain(kind, chosen, name=where, partial=True)
 
 
 def check_data_dir(name: str, data_dir: str | os.PathLike[str] | None) -> None:
@@ -110,12 +111,13 @@ def load(
     >>> train.hierarchy.levels
     ('participant', 'point')
   """
+  _validate.one_of("name", name, NAMES)
   check_data_dir(name, data_dir)
   where = Where(
       data_dir=data_dir, cache_dir=cache_dir, download=download,
       surveyed=surveyed,
   )
-  splits: Splits = _module(name).load(read_options(name, chosen), where)
+  splits: Splits = _module(name).load(read_options(name, chosen, name), where)
   return splits
 
 

@@ -56,7 +56,7 @@ class MiniImageNet(pools.Pool):
 
   def __post_init__(self) -> None:
     divisors = [n for n in range(7, SIZE + 1) if SIZE % n == 0]
-    _validate.one_of("config.data.options.size", self.size, divisors)
+    _validate.one_of("size", self.size, divisors)
 
 
 class ImageNetClass(NamedTuple):

@@ -115,7 +115,7 @@ class Originals:
     if where.download and self.online is not None:
       return self._fetch(where.cache / "downloads" / self.name)
     raise FileNotFoundError(
-        f"'{self.name}' is not prepared yet and --data_dir={where.data_dir}"
+        f"'{self.name}' is not prepared yet and data_dir={where.data_dir}"
         f" does not hold all of its files: {self._remedy()}"
     )
 
@@ -144,10 +144,12 @@ class Originals:
     sources = []
     for archives in self.sources.values():
       sources.append(", ".join(map(str, archives)))
-    download = " or --download" if self.online else ""
+    python, command = "data_dir=DIR", "--data_dir=DIR"
+    if self.online:
+      python, command = f"{python} or download=True", f"{command} or --download"
     return (
-        f"put {'; or '.join(sources)} into DIR/{self.name} and give"
-        f" --data_dir=DIR{download} (in Python data_dir=DIR)"
+        f"put {'; or '.join(sources)} into DIR/{self.name} and give {python}"
+        f" (in a command {command})"
     )
 
 

@@ -206,7 +206,7 @@ def _check(predictor: Predictor, alone: bool) -> None:
   elif alone and len(found.weights) > 1:
     reason = (
         "an ensemble has an embedding for each checkpoint: adapt it first, or"
-        " take --checkpoint=last or best"
+        " export the last or the best checkpoint alone"
     )
   elif alone and predictor.network.mixes_examples and not found.moments:
     reason = (

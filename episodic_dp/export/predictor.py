@@ -291,7 +291,7 @@ class Predictor:
       raise errors.RunError(
           f"the network of {root} is code of its publisher, which the folder"
           f" names {errors.shown(found.network.name)} and does not hold: if you"
-          " have and trust it, call load with model=FUNCTION"
+          " have and trust it, load the model in Python with model=FUNCTION"
       )
     if missing := {*found.files} - {*contents}:
       raise errors.RunError(
@@ -307,7 +307,8 @@ class Predictor:
       if folder_lib.BACKBONE not in contents:
         raise errors.RunError(
             f"{root} does not hold its backbone, whose SHA-256 is"
-            f" {found.backbone.digest}: call load with backbone=FILE"
+            f" {found.backbone.digest}: give backbone=FILE (in a command"
+            " --backbone=FILE)"
         )
       backbone = backbone_lib.opened(
           found.backbone, contents[folder_lib.BACKBONE],

@@ -285,8 +285,9 @@ def check_sound(found: folder.Description, network: models.Model) -> None:
     raise plan_lib.UnsoundPlanError(
         "the network normalises by the support images, so that each moves the"
         " embeddings of the others: export a network of the library with the"
-        " moments of public images or with --config.model.norm=group, or one of"
-        " your own that says mixes_examples=False"
+        " moments of public images or with norm='group' (in a command"
+        " --config.model.norm=group), or one of your own that says"
+        " mixes_examples=False"
     )
 
 

@@ -88,8 +88,9 @@ def write(
   if not (without_guarantee or card_lib.has_guarantee(statement)):
     raise errors.RunError(
         f"the run in {os.fspath(workdir)} has no privacy guarantee: no level"
-        " has a finite epsilon, or its config fixes private_seed; add"
-        " --without_guarantee to export it, with a card that says so"
+        " has a finite epsilon, or its config fixes private_seed; to export it,"
+        " with a card that says so, give without_guarantee=True (in a command"
+        " --without_guarantee)"
     )
   checkpoints, steps = _chosen(workdir, checkpoint)
   _check_steps(path, statement, checkpoints, steps)
@@ -106,7 +107,8 @@ def write(
       if not all(np.isfinite(array).all() for array in arrays.values()):
         raise errors.RunError(
             f"the checkpoint of step {step} holds NaN or infinity: export"
-            " another one with --checkpoint=best, or train with a smaller rate"
+            " another one with checkpoint='best' (in a command"
+            " --checkpoint=best), or train with a smaller learning rate"
         )
       models.write_weights(place / name, arrays)
     if found.start is not None and config.model.start is not None:
@@ -140,7 +142,7 @@ def _chosen(
   if not best:
     raise errors.RunError(
         f"no checkpoint in {checkpoints.folder} was measured on validation"
-        " tasks, so none is the best: use --checkpoint=last"
+        " tasks, so none is the best: export the last one"
     )
   if checkpoint == "best":
     best = best[:1]

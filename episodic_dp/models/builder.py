@@ -51,12 +51,12 @@ def build(
   model = make(network, outputs, input_shape)
   if network.start in parts.SHIPPED and network.name != "conv4":
     raise _validate.refusal(
-        "config.model.start", network.start,
+        "start", network.start,
         f"none for {network.name} (in a command with own data,"
         f" --config=own_data:network={network.name})",
     )
   if network.start is not None:
-    source = f"config.model.start={network.start}"
+    source = f"start={network.start}"
     model = parts.start_from(
         model,
         parts.read_weights(network.start),
@@ -84,7 +84,7 @@ def _own(
   except Exception as e:  # A user's code may raise anything.
     given = ", ".join(("outputs", "input_shape", *network.options))
     raise RunError(
-        f"config.model.name={network.name!r} failed for outputs={outputs} and"
+        f"network {network.name!r} failed for outputs={outputs} and"
         f" input_shape={input_shape} ({_short(e)}): give MODULE:FUNCTION of a"
         " module in the current folder or on PYTHONPATH, defined as"
         f" make_model({given})"

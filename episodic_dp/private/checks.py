@@ -176,7 +176,7 @@ def _check_examples(
     raise PlanError(
         f"the model gives logits {logits.shape[1:]} and the labels are"
         f" {int(labels.min())} to {classes - 1}: build it with {classes}"
-        f" outputs (--config.model.outputs={classes})"
+        f" outputs (in a command --config.model.outputs={classes})"
     )
 
 

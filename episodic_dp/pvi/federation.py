@@ -229,7 +229,7 @@ class Spec:
           f"target_epsilon={self.target_epsilon:g} is exceeded in the first"
           f" round, by {self.charged} steps: raise visit.noise_multiplier, take"
           " fewer visit.local_steps (for unit='example'), or set"
-          f" --config.target_epsilon={report.rounded_up(one_visit)}"
+          f" target_epsilon={report.rounded_up(one_visit)}"
       )
 
   @property

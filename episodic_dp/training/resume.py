@@ -380,7 +380,7 @@ def _recorded(
 def _lost(place: workdir_lib.WorkDirectory, how: str) -> errors.RunError:
   return errors.RunError(
       f"the secret key {place.key} of the run in {place.folder} {how}: restore"
-      " the file (--key_file names that of a run on an object store), or"
+      " the file (key_file names that of a run on an object store), or"
       " start a new run in another workdir"
   )
 

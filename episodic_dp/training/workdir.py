@@ -179,7 +179,7 @@ def read_config(workdir: str | os.PathLike) -> dict[str, Any]:
   path = epath.Path(os.path.expanduser(workdir)) / CONFIG
   if not path.exists():
     raise errors.RunError(
-        f"{path} does not exist: give the --workdir of a run that was started"
+        f"{path} does not exist: give the workdir of a run that was started"
         " with episodic-dp train"
     )
   value = files.read_json(

@@ -215,7 +215,7 @@ def test_trees_that_hold_a_record_twice_or_nowhere_are_refused(
 @pytest.mark.parametrize(
     "levels, text",
     [
-        (("group", "class", "image"), "1 folders deep.*levels=class/image$"),
+        (("group", "class", "image"), "1 folders deep.*=class/image.$"),
         (("episode", "image"), "'episode' is not allowed"),
         (("class", "class", "image"), "expected two different names"),
     ],
@@ -308,7 +308,7 @@ def test_a_patient_of_two_diagnoses_is_counted_and_kept_in_one_part(
             [("scans/0_0.png", "x"), ("scans/../scans/0_0.png", "y")],
             "file,class", None, "in lines 2 and 3: a record must be in one",
         ),
-        ([ROWS[0]], "file,patient,diagnosis", None, "levels=patient/diagnosis"),
+        ([ROWS[0]], "file,patient,diagnosis", None, "levels=patient/diag"),
         ([ROWS[0][:2]], "file,class", ("ward", "image"), "label columns"),
         ([(*ROWS[0][:2], "x")], "file,class,split", None, "split='x'"),
         ("grün.png,x\n".encode("latin-1"), "file,class", None, "CSV in UTF-8"),

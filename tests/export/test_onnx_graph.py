@@ -318,7 +318,7 @@ def test_what_no_graph_computes_is_refused(run, tmp_path, monkeypatch):
   for model, match in (
       (gradients, "maml changes the layers"),
       (gradients.adapt(support, [*range(5)] * 2), "maml"),
-      (ensemble, "--checkpoint=last or best"),
+      (ensemble, "or export the last or"),
       (mixing, "norm=group"),
       (own, "own code .mine:make."),
   ):

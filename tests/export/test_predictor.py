@@ -311,7 +311,7 @@ def test_a_network_of_own_code_is_given_and_never_imported(
   save_run(config, tmp_path / "run", splits)
   own = sys.modules.pop("own_of_export")
   writing.write(tmp_path / "run", place)
-  line = "'own_of_export:make_model' .* trust it, call .*model=FUNCTION"
+  line = "'own_of_export:make_model' .* trust it, load .*model=FUNCTION"
   with pytest.raises(errors.RunError, match=line):
     export.Predictor.load(place)
   loaded = export.Predictor.load(place, model=own.make_model)

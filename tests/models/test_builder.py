@@ -147,7 +147,7 @@ def test_a_start_is_read_and_known_again(start):
     "changes, outputs, match",
     [
         (dict(start="absent.npz"), 5, "absent.npz does not exist"),
-        (dict(width=8), 5, r"config.model.start=.*start.npz has"),
+        (dict(width=8), 5, r"^start=.*start.npz has"),
         (dict(trained="head"), None, "no layer 'head'"),
         (dict(name="features", start="glyphs"), 5, "none for features .in a c"),
     ],

@@ -262,7 +262,7 @@ def test_every_client_stops_before_its_budget_would_be_passed(
 
 
 def test_a_budget_that_allows_no_visit_is_refused_before_anything(tmp_path):
-  match = "target_epsilon=0.01 is exceeded .* --config.target_epsilon="
+  match = "target_epsilon=0.01 is exceeded .* set target_epsilon="
   with pytest.raises(plan.PlanError, match=match) as refused:
     pvi.run(tiny_run.spec(5, epsilon=0.01), tmp_path / "new")
   most = float(str(refused.value).rpartition("=")[2])

@@ -232,5 +232,5 @@ def test_a_run_on_a_store_keeps_its_key_here_and_is_resumed(
   key = workdir.key_path(url)
   assert key.is_relative_to(tmp_path / ".episodic_dp")
   key.unlink()
-  with pytest.raises(training.RunError, match="is missing.*--key_file"):
+  with pytest.raises(training.RunError, match="is missing.*key_file"):
     training.train(tiny_run.spec(8), url)

@@ -181,13 +181,13 @@ def test_a_key_that_is_gone_or_damaged_is_not_made_anew(run):
   for content in (text[:-9], text.replace('"last": 6', '"last": 4'), "", "[]"):
     path.write_text(content)
     _check_refused(
-        _spec(), run, "is damaged or of another version.*--key_file"
+        _spec(), run, "is damaged or of another version.*key_file"
     )
   path.unlink()
   for name in ("metrics.jsonl", "config.json", "checkpoints"):
-    _check_refused(_spec(), run, "is missing.*--key_file", resume="auto")
+    _check_refused(_spec(), run, "is missing.*key_file", resume="auto")
     (run / name).rename(run / f"gone {name}")  # The record is left.
-  _check_refused(_spec(), run, "is missing.*--key_file", resume="auto")
+  _check_refused(_spec(), run, "is missing.*key_file", resume="auto")
 
 
 def test_a_seeded_key_is_not_taken_for_a_secret_one(run):

@@ -42,7 +42,7 @@ def test_the_key_never_lies_on_a_store(tmp_path, monkeypatch):
 
 
 def test_another_folder_is_no_run_of_train(tmp_path):
-  with pytest.raises(errors.RunError, match="does not exist: give the --work"):
+  with pytest.raises(errors.RunError, match="does not exist: give the work"):
     workdir.read_config(tmp_path)
   files.write_json(tmp_path / workdir.CONFIG, {"visit": {"local_steps": 25}})
   with pytest.raises(errors.RunError, match="is not from episodic-dp train"):

@@ -205,10 +205,10 @@ def _folder_levels(
   if levels is not None:
     names = tuple(levels)
   if len(names) != depth + 1:
-    example = "/".join(default or ("...", "image"))
+    example = default or ("...", "image")
     raise DataError(
         f"{root} has files {depth} folders deep and the levels are {names}:"
-        f" name {depth + 1} levels, the files last, as in levels={example}"
+        f" name {depth + 1} levels, the files last, as in {_named(example)}"
     )
   return names
 
@@ -303,6 +303,12 @@ def _lines(path: pathlib.Path) -> list[dict[str, str]]:
   return lines
 
 
+def _named(levels: tuple[str, ...]) -> str:
+  """Write levels for Python and, in brackets, for a command."""
+  command = "/".join(levels)
+  return f"levels={levels} (in a command --config=own_data:levels={command})"
+
+
 def _table_levels(
     path: pathlib.Path, columns: Sequence[str], levels: Sequence[str] | None
 ) -> tuple[str, ...]:
@@ -313,11 +319,11 @@ def _table_levels(
   chosen = tuple(levels or ())
   if len(chosen) < 2 or not set(chosen[:-1]) <= set(labels):
     labels = labels or ["class"]
-    example, last = "/".join([*labels, "image"]), labels[-1]
+    example, last = (*labels, "image"), labels[-1]
     raise DataError(
         f"{path} has the label columns {labels} and the levels are {chosen}:"
         " name columns, from the top down, and then the examples, such as"
-        f" levels={example}; if one {last} is in several units above it, add"
+        f" {_named(example)}; if one {last} is in several units above it, add"
         f" {rows.crossing_options(last, divided=_SPLIT in columns)}"
     )
   return chosen
