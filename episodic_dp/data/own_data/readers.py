@@ -290,11 +290,11 @@ def features_of(values: np.ndarray, name: str) -> Example:
   """Return numbers with one to three axes as an example; DataError else."""
   if values.dtype == object:
     # A row of a frame of pandas whose columns have several types.
-    for at, value in enumerate(values.flat):
+    for place, value in enumerate(values.flat):
       if not isinstance(value, (numbers.Real, decimal.Decimal)):
         raise DataError(
-            f"{name} holds {shown(value)} at [{at}], which is no number: leave"
-            " it out, or replace it by a number that is chosen in public"
+            f"{name} holds {shown(value)} at [{place}], which is no number:"
+            " leave it out, or replace it by a number that is chosen in public"
         )
     values = values.astype(np.float64)
   if values.dtype.kind not in "biuf":
