@@ -353,8 +353,8 @@ def test_what_cannot_be_is_said():
   for match, wrong in (
       ("uint8, 0 to 255, or as float32, 0 to 1, and features", images / 3.0),
       ("2 channels", np.stack([images, images], -1)),
-      ("more than 8 bits and no value above 255", images.astype(np.uint16)),
-      ("more than 8 bits and no value above 255", images / 65535),
+      ("nearly black, with no value above 1 of 255", images.astype(np.uint16)),
+      ("are nearly black", (images > 99).astype(np.uint8)),
       ("channels first: give numpy.moveaxis", images[:, None]),
       ("row 1 of the examples has shape", [images[0], images[0, 1:]]),
       ("a masked array", np.ma.masked_greater(features, 1.0)),

@@ -6,7 +6,6 @@ caller gives the function of a network of own code.
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 import dataclasses
-import functools
 import json
 import math
 import os
@@ -29,6 +28,7 @@ from episodic_dp.accounting import report
 from episodic_dp.accounting import statement as statement_lib
 from episodic_dp.data import backbone as backbone_lib
 from episodic_dp.data import public as public_lib
+from episodic_dp.data.own_data import readers
 from episodic_dp.data.own_data import rows as rows_lib
 from episodic_dp.export import card
 from episodic_dp.export import folder as folder_lib
@@ -129,12 +129,9 @@ class Adapted:
         finite; one sentence.
     """
     how = self.predictor.description.preprocessing
-    found, size = [], _block(how)
-    for rows in preprocessing.blocks(
-        how, images, "the images to classify", size,
-        # One image may be dark.
-        warn=functools.partial(warnings.warn, stacklevel=3),
-    ):
+    found, size, what = [], _block(how), "the images to classify"
+    bright: list[float] = []
+    for rows in preprocessing.blocks(how, images, what, size, bright):
       values = self.predictor.scaled(rows)
       if self.released is None:
         each = self.predictor.probabilities(
@@ -144,6 +141,10 @@ class Adapted:
       else:
         embedded = self.predictor.embedded(values)
         found.append(self.released.probabilities(embedded))
+    try:
+      readers.check_bits(bright, what)
+    except errors.DataError as e:  # One image may be dark.
+      warnings.warn(str(e), stacklevel=2)
     probabilities = np.concatenate(found)
     finite = np.isfinite(probabilities).all(axis=-1)
     if not finite.all():

@@ -4,7 +4,7 @@ The code that reads own data (`data.own_data.rows`) makes the rows, from the
 public settings in model.json and the example alone.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 import itertools
 from typing import Any
 
@@ -98,9 +98,12 @@ def of_arrays(
     what: a name for them, for messages.
 
   Raises:
-    DataError: there are none, or one cannot be used; one sentence.
+    DataError: there are none, one cannot be used, or all are nearly black.
   """
-  return np.concatenate([*blocks(how, images, what, _AT_ONCE)])
+  bright: list[float] = []
+  found = np.concatenate([*blocks(how, images, what, _AT_ONCE, bright)])
+  readers.check_bits(bright, what)
+  return found
 
 
 _AT_ONCE = 1024
@@ -111,16 +114,15 @@ def blocks(
     images: Iterable[Any],
     what: str,
     size: int,
-    warn: Callable[[str], None] | None = None,
+    bright: list[float],
 ) -> Iterator[np.ndarray]:
   """Turn examples in memory into rows, at most `size` at once.
 
-  The first arguments and the errors are those of `of_arrays`. With `warn` it
-  receives the fault of images that are nearly black, which are refused else.
+  The first arguments and the errors are those of `of_arrays`; `bright` receives
+  the `readers.brightest` of each.
   """
   if not isinstance(images, (list, tuple, Iterator)):
     images = given(images)
-  bright: list[float] = []
 
   def made(number: int, values: Any) -> np.ndarray:
     example = _example(how, values, f"number {number} of {what}")
@@ -136,12 +138,6 @@ def blocks(
     raise errors.DataError(
         f"{what} are empty: give an array [n, ...] or a list of arrays"
     )
-  try:
-    readers.check_bits(bright, what)
-  except errors.DataError as e:
-    if warn is None:
-      raise
-    warn(str(e))
 
 
 def stacked(rows_: Iterable[np.ndarray], size: int) -> Iterator[np.ndarray]:

@@ -104,9 +104,9 @@ def test_images_of_other_sizes_depths_and_colours_are_brought_to_its_own(run):
       adapted.predict(others).probabilities, plain, atol=1e-6
   )
   dark = support.astype(">u2")
-  with pytest.raises(DataError, match="support images have more than 8 bits"):
+  with pytest.raises(DataError, match="support images are nearly black"):
     adapted.predictor.adapt(dark, labels)
-  with pytest.warns(UserWarning, match="have more than 8 bits and no value"):
+  with pytest.warns(UserWarning, match="classify are nearly black"):
     found = adapted.predict(dark[:1]).probabilities
   both = [dark[0], support[0].astype(np.uint16) * 257]  # A dark one of two.
   np.testing.assert_array_equal(adapted.predict(both).probabilities[:1], found)

@@ -27,7 +27,7 @@ from episodic_dp.errors import shown
 _GREY = ("MONOCHROME1", "MONOCHROME2")
 _MOST_AXES = 3
 _NO_IMAGE, _REPAIR = "cannot be read as an image", "repair it or remove it"
-_DARK = 255.5 / 65535  # Above 8 bits in an image of 16.
+_DARK = 1.001 / 255  # Above 1 of 8 bits, and above 8 bits in 16.
 _DEFLATED = "1.2.840.10008.1.2.1.99"  # A transfer syntax of DICOM.
 
 
@@ -262,14 +262,13 @@ def image_of(values: np.ndarray, name: str) -> Example:
 
 
 def brightest(example: Example) -> float:
-  """Return the largest value of an image of more than 8 bits; 0 of others."""
-  if example.image and example.values.dtype != np.uint8:
-    return float(example.values.max())
-  return 0.0
+  """Return the largest value of an image, white being 1; 0 of features."""
+  white = 255 if example.values.dtype == np.uint8 else 1
+  return example.image * float(example.values.max()) / white
 
 
 def check_bits(bright: Sequence[float], what: str) -> None:
-  """Refuse images of more than 8 bits that look like 8 bits in 16.
+  """Refuse images that look like 8 bits in 16, or like 0 and 1 in 8.
 
   Args:
     bright: `brightest` of all examples of a set, since one image may be dark.
@@ -280,9 +279,9 @@ def check_bits(bright: Sequence[float], what: str) -> None:
   """
   if 0 < max(bright) < _DARK:
     raise DataError(
-        f"{what} have more than 8 bits and no value above 255 of 65535, which"
-        " is nearly black: give images of 8 bits as uint8, and multiply others"
-        " by a public number"
+        f"{what} are nearly black, with no value above 1 of 255: give 8 bits as"
+        " uint8, truth values as bool or 0 and 255, and multiply others by a"
+        " public number"
     )
 
 
