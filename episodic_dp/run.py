@@ -467,6 +467,11 @@ class Run:
     from episodic_dp.learners import naming
     from episodic_dp.models import builder
 
+    if self.data.shape not in (None, image_shape):
+      raise errors.DataError(
+          f"the data have examples of shape {image_shape}, and those of the run"
+          f" {self.data.shape}: give the data of the run"
+      )
     network = functools.partial(
         builder.build,
         self.model,

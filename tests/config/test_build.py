@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from episodic_dp import data
+from episodic_dp import errors
 from episodic_dp import options
 from episodic_dp import plan
 from episodic_dp import sampling
@@ -117,6 +118,12 @@ def test_options_reach_every_learner(name):
   if name == "anil":
     assert found.learned_rates and not found.per_step_norm
     assert found.at_step(0).loss_weights.tolist() == [0.5, 0.5]
+
+
+def test_data_of_another_shape_are_not_those_of_a_run():
+  config = _config(data__shape=(8, 8, 1))
+  with pytest.raises(errors.DataError, match=r"16, 1\), .* run \(8, .*: give"):
+    config.make_learners((16, 16, 1), None)
 
 
 @pytest.mark.parametrize("private_", [0, 1])
