@@ -20,7 +20,6 @@ from episodic_dp.data import dataset
 from episodic_dp.data import folders
 from episodic_dp.output import files
 from episodic_dp.output import phases
-from episodic_dp.run import Data
 
 
 def define_flags() -> None:
@@ -41,9 +40,11 @@ def main(values: flags.FlagValues) -> None:
   """Write the folder, and print what it holds."""
   files.check_new_folder(values.out)
   options = presets.read(shared_flags.named(values.options))
-  chosen = Data(name=values.name, options=options)
   with phases.phase("reading the data", at_once=True):
-    splits = chosen.load(data_dir=values.data_dir, download=values.download)
+    splits = data.load(
+        values.name, data_dir=values.data_dir, download=values.download,
+        **options,
+    )
   if values.part == "all":
     parts = {part: getattr(splits, part) for part in dataset.PARTS}
   else:

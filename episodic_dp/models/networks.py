@@ -810,7 +810,7 @@ def _convolutional(
         "input_shape", input_shape,
         f"{expected}, at least {least} along each axis but the last, for"
         f" {BLOCKS} poolings by 2; mlp and features take any example, as in"
-        " --config.model.name=features (in Python network='features')",
+        " network='features' (in a command --config.model.name=features)",
     )
   # mixes_examples is known here, so testing it would waste a second.
   model = model_lib.from_flax(module, input_shape)

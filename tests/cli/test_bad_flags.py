@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.data import own_images
+
 _TRAIN = ("train", "--config=glyphs", "--workdir=DIR/run")
 _ACCOUNT = ("account", "--config=glyphs")
 _LEDGER = ("account", "--ledger=DIR/a,DIR/b")
@@ -29,6 +31,10 @@ _BAD = {
     (*_PVI, "--config=own_table", "--data_dir=DIR/t.csv"): "is no folder",
     (*_PVI, "--config=adult:split=uneven"): "config argument split='uneven'",
     (*_ADULT, "--config.visit.rate=0.0"): "config.visit.rate",
+    ("train", "--config=own_data", "--data_dir=DIR/own",
+     "--workdir=DIR/own/run"): "would change --data_dir=",
+    ("data", "--name=glyphs", "--out=DIR/run", "--options=participants=0"):
+        "error: glyphs.participants=0: expected",
     ("evaluate", "--workdir=DIR/run", "--config.steps=3"): "no field of a",
     ("evaluate", "--workdir=DIR/run"): "config.json does not exist",
     ("account",): "give --config=NAME",
@@ -80,6 +86,8 @@ _BAD = {
 def test_a_bad_flag_is_one_sentence(call, tmp_path, arguments):
   (tmp_path / "broken.py").write_text("def get_config(:\n")
   (tmp_path / "empty.py").touch()
+  if any("own_data" in text for text in arguments):
+    own_images.tree(tmp_path / "own", {f"class{k}": 2 for k in range(60)})
   done = call(*(a.replace("DIR", str(tmp_path)) for a in arguments))
   last = done.stderr.strip().splitlines()[-1]
   assert done.returncode == 1 and "Traceback" not in done.stderr
