@@ -10,8 +10,8 @@ import unicodedata
 
 import numpy as np
 
-from episodic_dp import foreign
 from episodic_dp.errors import DataError
+from episodic_dp.errors import shortened
 from episodic_dp.errors import shown
 
 # Kind of labels -> its types.
@@ -21,7 +21,6 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "text": (str,),
     "bytes": (bytes,),
 }
-_NO_ARRAY = "are no array", "give a NumPy array or a list of labels"
 _LONGEST = 120  # Characters of a name in a message.
 
 Where = Callable[[int], str]  # Position of a label -> its place, for messages.
@@ -59,8 +58,7 @@ def read(name: str, values: Any, where: Where | None = None) -> np.ndarray:
   if not hasattr(values, "__array__"):
     # NumPy's choice of a type would turn 1 into "1", and 2^60 + 1 into 2^60.
     values = np.asarray(values, object)
-  with foreign.reading(name, *_NO_ARRAY):
-    array = np.asarray(values)
+  array = _array(name, values)
   if array.ndim == 2 and array.shape[1] == 1:
     array = array[:, 0]
   if array.ndim != 1:
@@ -83,11 +81,21 @@ def read(name: str, values: Any, where: Where | None = None) -> np.ndarray:
         f"{name} are {array.dtype}: give whole numbers or text"
     )
   items = array.astype(object).tolist()
-  with foreign.reading(name, *_NO_ARRAY):
-    for row, item in enumerate(items):
-      if getattr(item, "shape", None) == ():  # A tensor with one number.
-        items[row] = np.asarray(item)[()]
+  for row, item in enumerate(items):
+    if getattr(item, "shape", None) == ():  # A tensor with one number.
+      items[row] = _array(name, item)[()]
   return _objects(where, items)
+
+
+def _array(name: str, values: Any) -> np.ndarray:
+  """Return an array; DataError for one that NumPy cannot read."""
+  try:
+    return np.asarray(values)
+  except Exception as e:  # A tensor's own, such as that it is on a GPU.
+    raise DataError(
+        f"{name} are no array ({shortened(str(e))}): give a NumPy array or a"
+        " list of labels"
+    ) from e
 
 
 def check_names(where: Where, names: Sequence[str]) -> None:
