@@ -5,6 +5,7 @@ import dataclasses
 import os
 from typing import Any
 
+from absl import logging
 import jax
 
 from episodic_dp import data
@@ -15,6 +16,7 @@ from episodic_dp.output import tables
 from episodic_dp.run import Run
 from episodic_dp.training import checkpoint
 from episodic_dp.training import reporting
+from episodic_dp.training import resume
 from episodic_dp.training import workdir as workdir_lib
 
 _NAMES = {
@@ -67,6 +69,12 @@ def measure(
   if splits is None:
     with phases.phase("reading the data", at_once=True):
       splits = config.data.load(data_dir=data_dir, download=download)
+  public = config.data.validation_digest
+  if public not in (None, resume.data_digest(splits.validation)):
+    logging.warning(
+        "the validation data are not those of %s, so that the test data may be"
+        " others too: the scores are of the data that were given now", workdir,
+    )
   with phases.phase("preparing the network and the test tasks"):
     shape = splits.test.image_shape
     learner, tested = config.make_learners(shape, splits.validation)
