@@ -128,7 +128,7 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
   delta: float | None = None
   way: int = 5
   shot: int = 1
-  start: str = "auto"
+  start: str | os.PathLike[str] = "auto"
   network: str | None = None
   backbone: str | os.PathLike[str] | backbone_lib.Backbone | None = None
   steps: int = 60
@@ -427,6 +427,11 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
   ) -> Run:
     """Describe the run."""
     _validate.count("way", self.way, 2)
+    for name, value in (("start", self.start), ("network", self.network)):
+      if not isinstance(value, (str, os.PathLike, type(None))):
+        raise _validate.refusal(
+            name, value, "a name, a file or 'MODULE:FUNCTION'"
+        )
     features = train.images.dtype != np.uint8
     changes: dict[str, Any] = {
         "hierarchy": train.hierarchy,
@@ -437,7 +442,7 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
       changes["data.options.backbone"] = plain.to_plain(backbone)
     run = own_data.own_data(
         levels=_LEVELS, way=self.way, shot=self.shot, steps=self.steps,
-        rate=self.rate, start=self.start,
+        rate=self.rate, start=os.fspath(self.start or ""),
         backbone=backbone.file if backbone else "",
     ).replace(changes)
     run = run.replace({"model": run.model.with_start(train.image_shape[-1])})

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import pathlib
 import pickle
 import re
 from unittest import mock
@@ -305,10 +306,12 @@ def test_a_fit_that_fails_leaves_the_model_whole(fitted):
   np.testing.assert_array_equal(model.predict(features[40:]), expected)
 
 
-@pytest.mark.parametrize("start", ["a,b/w.npz", "x,noise_multiplier=0.01.npz"])
+@pytest.mark.parametrize(
+    "start", ["a,b/w.npz", pathlib.Path("x,noise_multiplier=0.01.npz")]
+)
 def test_a_start_is_one_file_whatever_its_name(start):
   model = episodic_dp.FewShotClassifier(**OPTIONS | dict(start=start))
-  with pytest.raises(FileNotFoundError, match=re.escape(start)):
+  with pytest.raises(FileNotFoundError, match=re.escape(str(start))):
     model.fit(*people_of((6,)))
 
 
@@ -389,8 +392,9 @@ def test_what_cannot_be_is_said():
       ("epsilon|noise", dict(way=2, epsilon=1e-6)),
       ("way=1: expected a whole number of at least 2", dict(way=1)),
       ("FewShotClassifier.steps=0: expected", dict(way=2, steps=0)),
-      ("^start='glyphs': expected none",
-       dict(start="glyphs", steps=2, epsilon=9.0)),
+      ("network=<.*>: expected a name, a file or 'MODULE:F",
+       dict(network=make_model, steps=2, epsilon=9.0)),
+      ("^start='glyphs': expected none", dict(start="glyphs", network=None)),
   ):
     with pytest.raises(plan.PlanError, match=match):
       model.set_params(**changed).fit(features, labels, people)

@@ -13,12 +13,10 @@ from PIL import Image
 from scipy import sparse
 
 from episodic_dp import errors
-from episodic_dp import foreign
 from episodic_dp.data.own_data import readers
 from episodic_dp.data.own_data import rows
 from episodic_dp.export import folder
-
-_NO_ARRAY = "are no array", "give a NumPy array or a list of such"
+from episodic_dp.plan import labels
 
 
 def row(how: folder.Preprocessing, example: readers.Example) -> np.ndarray:
@@ -62,8 +60,8 @@ def given(images: Any) -> Any:
         " the rows with masked values"
     )
   if isinstance(images, Sequence) and not isinstance(images, (str, bytes)):
-    with foreign.reading("the examples", *_NO_ARRAY):
-      kinds = {(a.shape, a.dtype) for a in map(np.asarray, images)}
+    arrays = (labels.array_of("the examples", image) for image in images)
+    kinds = {(array.shape, array.dtype) for array in arrays}
     shapes = [*{shape for shape, _ in kinds}]
     if len(shapes) == 1 and len(shapes[0]) == 1 and len(kinds) > 1:
       return np.stack([
@@ -75,8 +73,7 @@ def given(images: Any) -> Any:
       return list(images)
   if isinstance(images, Image.Image):
     raise errors.DataError("the examples are one image: give a list, [image]")
-  with foreign.reading("the examples", *_NO_ARRAY):
-    found = np.asarray(images)
+  found = labels.array_of("the examples", images)
   if not found.ndim or not found.size:
     raise errors.DataError(
         f"the examples have shape {found.shape}: give an array [n, ...]"

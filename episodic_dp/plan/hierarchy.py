@@ -528,6 +528,11 @@ def _check_levels(levels: tuple[str, ...]) -> None:
 
 def _label_arrays(labels: Mapping[str, Any]) -> dict[str, np.ndarray]:
   """Return the labels of each level as vectors of one length, checked."""
+  if not hasattr(labels, "items"):  # As frames of polars.
+    raise DataError(
+        f"the labels are a {type(labels).__name__}: give a mapping of level"
+        " names to columns, such as frame.to_dict()"
+    )
   arrays = {
       name: labels_lib.read(f"'{name}'", array)
       for name, array in labels.items()

@@ -58,7 +58,7 @@ def read(name: str, values: Any, where: Where | None = None) -> np.ndarray:
   if not hasattr(values, "__array__"):
     # NumPy's choice of a type would turn 1 into "1", and 2^60 + 1 into 2^60.
     values = np.asarray(values, object)
-  array = _array(name, values)
+  array = array_of(name, values)
   if array.ndim == 2 and array.shape[1] == 1:
     array = array[:, 0]
   if array.ndim != 1:
@@ -83,18 +83,18 @@ def read(name: str, values: Any, where: Where | None = None) -> np.ndarray:
   items = array.astype(object).tolist()
   for row, item in enumerate(items):
     if getattr(item, "shape", None) == ():  # A tensor with one number.
-      items[row] = _array(name, item)[()]
+      items[row] = array_of(name, item)[()]
   return _objects(where, items)
 
 
-def _array(name: str, values: Any) -> np.ndarray:
+def array_of(name: str, values: Any) -> np.ndarray:
   """Return an array; DataError for one that NumPy cannot read."""
   try:
     return np.asarray(values)
   except Exception as e:  # A tensor's own, such as that it is on a GPU.
     raise DataError(
         f"{name} are no array ({shortened(str(e))}): give a NumPy array or a"
-        " list of labels"
+        " list"
     ) from e
 
 

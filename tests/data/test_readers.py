@@ -184,7 +184,7 @@ def test_arrays_are_features_and_bytes_an_image(tmp_path, values):
         (np.float64(3), r"has shape \(\)"),
         (np.zeros((2, 0)), r"has shape \(2, 0\)"),
         (np.zeros((1, 1, 1, 1)), r"has shape \(1, 1, 1, 1\)"),
-        (np.asarray(["a"]), "a.npy is <U1: save whole numbers"),
+        (np.asarray(["a"]), "a.npy is <U1: give whole numbers"),
         (np.zeros(3, np.uint8), "uint8 is an image"),
         (np.zeros((1, 9, 9), np.uint8), r"a.npy has .* channels first: give"),
         (np.asarray([None]), "cannot be read as an .npy"),

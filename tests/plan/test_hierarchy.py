@@ -288,6 +288,8 @@ class Tensor(Column):
 def test_arrays_without_an_axis_are_numbers():
   items = [Tensor(np.float32(n)) for n in (3, 5, 3)]
   assert written({"person": items}, None).num_units(0) == 2
+  with pytest.raises(DataError, match="are a list: give a mapping of level"):
+    written([3], None)
   for given in (Tensor("a", int), [*items, Tensor("a", int)]):
     with pytest.raises(DataError, match="'person' are no array .*: give a Num"):
       written({"person": given}, None)

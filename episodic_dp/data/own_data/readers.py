@@ -10,7 +10,6 @@ scaled by the range of its stored bits. No pixel affects the scale of a file.
 """
 
 from collections.abc import Callable, Sequence
-import decimal
 import numbers
 import os
 import pathlib
@@ -290,7 +289,7 @@ def features_of(values: np.ndarray, name: str) -> Example:
   if values.dtype == object:
     # A row of a frame of pandas whose columns have several types.
     for place, value in enumerate(values.flat):
-      if not isinstance(value, (numbers.Real, decimal.Decimal)):
+      if not isinstance(value, numbers.Real):
         raise DataError(
             f"{name} holds {shown(value)} at [{place}], which is no number:"
             " leave it out, or replace it by a number that is chosen in public"
@@ -298,7 +297,7 @@ def features_of(values: np.ndarray, name: str) -> Example:
     values = values.astype(np.float64)
   if values.dtype.kind not in "biuf":
     raise DataError(
-        f"{name} is {values.dtype}: save whole numbers or floating point"
+        f"{name} is {values.dtype}: give whole numbers or floating point"
     )
   if not 1 <= values.ndim <= _MOST_AXES or not values.size:
     raise DataError(
