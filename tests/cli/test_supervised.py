@@ -1,5 +1,6 @@
 """Learning without tasks, from a config to measured test tasks."""
 
+import dataclasses
 import json
 
 import jax
@@ -43,12 +44,16 @@ def test_it_states_the_guarantee_of_single_examples(trained):
   assert spec.learner.model.way == 32
 
 
-def test_its_test_tasks_are_fine_tuned_with_new_heads(trained, splits):
+def test_its_test_tasks_are_fine_tuned_with_new_heads(trained, splits, caplog):
   folder, spec, result = trained
   evaluator = spec.evaluator
   config = Run.read(folder)
   found = measure.measure(str(folder), splits=splits, evaluator=evaluator)
   assert json.loads((folder / "evaluation.json").read_text())["single"]
+  assert "the validation data are not those" not in caplog.text
+  other = dataclasses.replace(splits, validation=splits.train)
+  measure.measure(str(folder), splits=other, evaluator=evaluator)
+  assert "the validation data are not those" in caplog.text
   params, _ = training.checkpoint.Checkpoints(folder).restore(
       4, spec.learner.init(jax.random.key(0))
   )
