@@ -204,6 +204,14 @@ def test_the_help_of_libraries_is_no_error():
   assert "--config" in done.stdout and "--[no]alsologtostderr" in done.stdout
 
 
+def test_a_warning_shows_no_line_of_code():
+  code = (
+      "import sys, warnings; from episodic_dp.__main__ import main;"
+      " sys.argv[1:] = ['--version']; main(); warnings.warn('a sentence')"
+  )
+  assert processes.python("-c", code).stderr == "a sentence\n"
+
+
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("arguments", [["--help"], ["account", *_GLYPHS]])
 def test_a_reader_that_leaves_is_no_error(unbuffered, arguments):
