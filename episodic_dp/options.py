@@ -45,7 +45,7 @@ class Network:
     linear: whether features has a linear map, the identity at first.
     cosine: whether the features that a metric learner compares have one length,
       for cosine instead of Euclidean distances, with a learned temperature in
-      the network features; the start scenes sets it.
+      the network features; the start scenes of a new run sets it.
     outputs: number of logits, or of features of an mlp under a metric learner;
       None for the number that the learner needs, or the last of widths.
     options: keyword arguments of MODULE:FUNCTION.
@@ -74,7 +74,8 @@ class Network:
   def __post_init__(self) -> None:
     if not self.is_own:
       _validate.one_of("model.name", self.name, (*NETWORKS, "MODULE:FUNCTION"))
-    if self.start == _COSINE:
+    # With a digest it is the start of a run that recorded its distances.
+    if self.start == _COSINE and self.start_digest is None:
       object.__setattr__(self, "cosine", True)  # The dataclass is frozen.
 
   @property

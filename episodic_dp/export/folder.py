@@ -144,7 +144,7 @@ def describe(content: bytes, name: str) -> Description:
           f" reads {FORMAT}: load it with the version that wrote it, or export"
           " the run again"
       )
-    data = {"backbone": None, **data}
+    data = {"backbone": None, "mirror": False, **data}
     result = plain.from_plain(Description, data, name="model")
     _check_sizes(result)
   except (ValueError, KeyError, TypeError, RecursionError) as e:

@@ -65,9 +65,11 @@ def build(
         source=source,
     )
     if network.start_digest not in (None, model.start):
+      remedy = "restore the file that the run was started with"
+      if network.start in parts.SHIPPED:
+        remedy = "use the version of episodic_dp that began the run"
       raise RunError(
-          f"{source} holds other weights than those of the run: restore the"
-          " file that the run was started with"
+          f"{source} holds other weights than those of the run: {remedy}"
       )
   if augmentation is None:
     return model

@@ -481,7 +481,7 @@ class Features(nn.Module):
 
 
 def unit(x: jax.Array) -> jax.Array:
-  """Divide rows [n, d] by their lengths; the gradient at zero is zero."""
+  """Divide rows [n, d] by their lengths; zeros stay, and all stays finite."""
   return x / jnp.sqrt(jnp.square(x).sum(-1, keepdims=True) + 1e-12)
 
 

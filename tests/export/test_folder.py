@@ -138,6 +138,15 @@ def test_a_model_that_no_run_has(model, edit, match):
   assert time.process_time() - began < 2
 
 
+def test_a_folder_of_before_backbones_and_mirrors_is_read(model):
+  def older(described):
+    del described["backbone"], described["mirror"]
+
+  change(model / folder.MODEL, older)
+  reseal(model)
+  assert not export.Predictor.load(model).network.mirror
+
+
 def test_steps_that_would_take_hours_are_refused(model, monkeypatch):
   size = (model / "weights.safetensors").stat().st_size
   change(model / folder.MODEL, lambda d: d["learner"].update(inner_steps=100))

@@ -21,7 +21,7 @@ from episodic_dp.models import networks
 
 WAY, CLIP_NORM = 3, 1e-3
 LEARNERS = {
-    name: options.LearnerOptions(name=name, inner_steps=2)
+    name: options.LearnerOptions(name=name, inner_steps=2, metric_scale=0.1)
     for name in options.LEARNERS
 } | {
     "maml++": options.LearnerOptions(

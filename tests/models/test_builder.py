@@ -143,6 +143,13 @@ def test_a_start_is_read_and_known_again(start):
     builder.build(again, 5, IMAGE)
 
 
+def test_a_start_of_another_version_is_that_of_the_run():
+  old = options.Network(start="scenes", start_digest="0", width=32)
+  assert not old.cosine and options.Network(start="scenes").cosine
+  with pytest.raises(errors.RunError, match="use the version of episodic_dp"):
+    builder.build(old, None, (32, 32, 3))
+
+
 @pytest.mark.parametrize(
     "changes, outputs, match",
     [
