@@ -125,7 +125,9 @@ def read(
       example = readers.read(shown.root / name)
       if invert and example.image:
         white = 255 if example.values.dtype == np.uint8 else 1
-        example = example._replace(values=white - example.values)
+        example = example._replace(
+            values=white - example.values, inverted=True
+        )
       yield example
       progress.update()
 

@@ -174,6 +174,11 @@ def image(given: Any, name: str) -> readers.Example:
         f"{name} is {values.dtype} of shape {values.shape}: give images"
         " [n, height, width], a list of such or of Pillow's, or [image] for one"
     )
+  if values.ndim == 2 and values.shape[1] in (1, 3):
+    raise errors.DataError(
+        f"{name} has shape {values.shape}, which is a row of one image: give"
+        " [image]"
+    )
   if values.ndim == 3 and values.shape[2] in (2, 4):
     raise errors.DataError(
         f"{name} has {values.shape[2]} channels, and which they are is not"

@@ -7,6 +7,7 @@ from PIL import Image
 import pytest
 
 from episodic_dp.data import omniglot
+from episodic_dp.data.own_data import readers
 from episodic_dp.errors import DataError
 from episodic_dp.export import adaptation
 from episodic_dp.export import preprocessing
@@ -28,6 +29,7 @@ def test_examples_are_listed_by_class(tmp_path):
   np.testing.assert_array_equal(rows, wanted)
   for light, dark in zip(rows, adaptation.read(found, invert=True)):
     np.testing.assert_array_equal(dark.values[..., 0], 255 - light)
+    assert readers.brightest(dark) == light.max() / 255
   flat = adaptation.listed(tmp_path / "s" / "b")
   assert not flat.classes and flat.names == ["000.png", "001.png"]
 

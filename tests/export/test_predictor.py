@@ -86,6 +86,7 @@ def test_what_it_cannot_take_is_told(run):
       ((support.astype(np.int64), labels), "int64"),
       ((np.repeat(support, 2, -1), labels), "number 0 .* 2 channels"),
       (([*support[:9], support[0, :0]], labels), "number 9"),
+      ((np.repeat(support[0], 3, -1), labels), "a row of one image: give .im"),
   ]
   for arguments, match in wrong:
     with pytest.raises(DataError, match=match):
@@ -108,6 +109,8 @@ def test_images_of_other_sizes_depths_and_colours_are_brought_to_its_own(run):
     adapted.predictor.adapt(dark, labels)
   with pytest.warns(UserWarning, match="classify are nearly black"):
     found = adapted.predict(dark[:1]).probabilities
+  with pytest.warns(UserWarning, match="dark, with no value above 6% of white"):
+    adapted.predictor.adapt(support.astype(np.uint16) * 16, labels)
   both = [dark[0], support[0].astype(np.uint16) * 257]  # A dark one of two.
   np.testing.assert_array_equal(adapted.predict(both).probabilities[:1], found)
   large = query[:2].repeat(3, 1).repeat(3, 2)

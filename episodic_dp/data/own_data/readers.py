@@ -14,6 +14,7 @@ import numbers
 import os
 import pathlib
 from typing import Any, NamedTuple
+import warnings
 
 import numpy as np
 from PIL import Image
@@ -27,6 +28,7 @@ _GREY = ("MONOCHROME1", "MONOCHROME2")
 _MOST_AXES = 3
 _NO_IMAGE, _REPAIR = "cannot be read as an image", "repair it or remove it"
 _DARK = 1.001 / 255  # Above 1 of 8 bits, and above 8 bits in 16.
+_DIM = 0.063  # Above 12 bits in 16, and above 16 of 8 bits.
 _DEFLATED = "1.2.840.10008.1.2.1.99"  # A transfer syntax of DICOM.
 
 
@@ -39,11 +41,13 @@ class Example(NamedTuple):
       axes, all finite.
     image: whether the example is an image, which may be resized.
     name: place of the example, for messages.
+    inverted: whether light and dark of an image were exchanged.
   """
 
   values: np.ndarray
   image: bool
   name: str
+  inverted: bool = False
 
 
 Reader = Callable[[pathlib.Path], Example]
@@ -261,13 +265,20 @@ def image_of(values: np.ndarray, name: str) -> Example:
 
 
 def brightest(example: Example) -> float:
-  """Return the largest value of an image, white being 1; 0 of features."""
-  white = 255 if example.values.dtype == np.uint8 else 1
-  return example.image * float(example.values.max()) / white
+  """Return the largest value of an image, white being 1; 0 of features.
+
+  It is that of its file, before light and dark were exchanged.
+  """
+  values = example.values
+  white = 255 if values.dtype == np.uint8 else 1
+  largest = white - values.min() if example.inverted else values.max()
+  return example.image * float(largest) / white
 
 
 def check_bits(bright: Sequence[float], what: str) -> None:
   """Refuse images that look like 8 bits in 16, or like 0 and 1 in 8.
+
+  It warns of several that look like 12 bits in 16.
 
   Args:
     bright: `brightest` of all examples of a set, since one image may be dark.
@@ -281,6 +292,12 @@ def check_bits(bright: Sequence[float], what: str) -> None:
         f"{what} are nearly black, with no value above 1 of 255: give 8 bits as"
         " uint8, truth values as bool or 0 and 255, and multiply others by a"
         " public number"
+    )
+  if len(bright) > 1 and 0 < max(bright) < _DIM:
+    warnings.warn(
+        f"{what} are dark, with no value above {max(bright):.0%} of white:"
+        " multiply 12 bits in 16 by 16, and others by a public number",
+        stacklevel=2,
     )
 
 
