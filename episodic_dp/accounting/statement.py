@@ -32,6 +32,7 @@ from episodic_dp.output import quoting
 
 SCHEMA = 3
 FILE = "guarantee.json"  # In a work directory.
+EXPORTED = "privacy_statement.json"  # In the folder of an exported model.
 
 # A stated epsilon that is below the recomputed one by more than the first is
 # false; one that is above it by more than the second has another origin.
@@ -280,7 +281,8 @@ def verify_file(
   except OSError as e:
     raise PlanError(
         f"{e.filename or path}: it cannot be read ({e.strerror}): give a work"
-        f" directory with a {FILE}, or the JSON file of a privacy statement"
+        f" directory with a {FILE}, the folder of an exported model, or the"
+        " JSON file of a privacy statement"
     ) from e
   except (PlanError, UnsoundPlanError) as e:
     text = quoting.printable(str(e))[:_LONGEST]
@@ -330,7 +332,7 @@ def verify(data: Any) -> Verification:
 
 
 def read(path: str | os.PathLike[str]) -> Any:
-  """Parse the strict JSON of a file or a work directory; see `loads`.
+  """Parse the strict JSON of a file, a run or a model; see `loads`.
 
   Raises:
     OSError: the file cannot be read.
@@ -343,7 +345,8 @@ def read(path: str | os.PathLike[str]) -> Any:
     )
   place = files.path_of(path)
   if place.is_dir():
-    place = place / FILE
+    exported = place / EXPORTED
+    place = exported if exported.exists() else place / FILE
   with place.open("rb") as file:
     return loads(file.read(_MOST_BYTES + 1))
 

@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> None:
   """
   _, *arguments = sys.argv if argv is None else argv
   name, *rest = arguments or ["--help"]
-  if name in (*_HELP, "help"):
+  if name in (*_HELP, "help", "--helpfull", "-helpfull"):
     print(overview())
     return
   if name == "--version":

@@ -73,9 +73,16 @@ def define_workdir(what: str) -> None:
 
 
 def check_workdir(values: flags.FlagValues) -> None:
-  """Raise RunError for a file as --workdir, before data are read."""
+  """Raise RunError unless --workdir may hold a run, before data are read."""
+  # Lazy import: commands that account do without the packages of training.
+  from episodic_dp.training import workdir as workdir_lib
+
   if "://" not in values.workdir:
     files.check_no_file(values.workdir)
+    workdir_lib.check_own(
+        workdir_lib.folder_of(values.workdir),
+        workdir_lib.key_path(values.workdir, values.key_file),
+    )
 
 
 def define_data(*, download: bool = True) -> None:

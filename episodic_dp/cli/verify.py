@@ -2,8 +2,9 @@
 
   episodic-dp verify WORKDIR
 
-A statement is the guarantee.json of a run, whose work directory may be given
-instead, or the output of episodic-dp account (--statement=FILE, --format=json).
+A statement is the guarantee.json of a run or the privacy_statement.json of an
+exported model, whose folder may be given instead, or the output of episodic-dp
+account (--statement=FILE, --format=json).
 It describes hierarchy, plan, mechanism and steps. The command computes every
 guarantee from them again and compares it with the stated one. A statement does
 not hold if it promises more, leaves out an assumption, or is damaged. The exit
@@ -44,8 +45,7 @@ def main(values: flags.FlagValues, path: str = "") -> None:
 
   Args:
     values: the flags.
-    path: a work directory, its guarantee.json, or the output of episodic-dp
-      account.
+    path: a work directory, the folder of a model, or a file of a statement.
 
   Raises:
     PlanError: the file is not a statement, or does not hold; one sentence.

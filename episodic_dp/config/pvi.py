@@ -188,14 +188,14 @@ def load(config: Config, data_dir: str | os.PathLike | None) -> Rows:
     )
   if data_dir is None:
     raise plan_lib.PlanError(
-        "config.table.name='own_table' without --data_dir: name the"
-        " folder with train.csv and schema.json"
+        "config.table.name='own_table' without data_dir (in a command"
+        " --data_dir): name the folder with train.csv and schema.json"
     )
   folder = files.path_of(data_dir)
   if not folder.is_dir():
     raise FileNotFoundError(
-        f"--data_dir={data_dir} is no folder: name the one with train.csv and"
-        " schema.json"
+        f"data_dir={data_dir} is no folder: name the one with train.csv and"
+        " schema.json (in a command --data_dir)"
     )
   schema = tables.read_schema(folder / "schema.json")
   train = tables.read(folder / "train.csv", schema)

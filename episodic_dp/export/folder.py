@@ -21,11 +21,12 @@ import safetensors.numpy
 from episodic_dp import errors
 from episodic_dp import options
 from episodic_dp import plain
+from episodic_dp.accounting import statement
 from episodic_dp.data.backbone import Backbone
 from episodic_dp.output import files
 from episodic_dp.output import quoting
 
-MODEL, STATEMENT, CARD = "model.json", "privacy_statement.json", "README.md"
+MODEL, STATEMENT, CARD = "model.json", statement.EXPORTED, "README.md"
 START, DIGESTS = "start.safetensors", "digests.json"
 # Of a model that is adapted with a guarantee.
 ADAPTATION, PROTOTYPES = "adaptation_statement.json", "prototypes.safetensors"

@@ -172,10 +172,9 @@ def _read(data_dir: str | os.PathLike | None, file: str) -> tables.Table:
   found = [p for p in (folder / file, folder / "adult" / file) if p.is_file()]
   if not found:
     raise FileNotFoundError(
-        f"{file} of UCI Adult is not in --data_dir={data_dir}:"
-        " get adult.data and adult.test from"
-        " https://archive.ics.uci.edu/dataset/2/adult and name their folder"
-        " with --data_dir"
+        f"{file} of UCI Adult is not in data_dir={data_dir}: get adult.data and"
+        " adult.test from https://archive.ics.uci.edu/dataset/2/adult and name"
+        " their folder as data_dir (in a command --data_dir)"
     )
   held: dict[str, list[str]] = {name: [] for name in _NAMES}
   for line in tables.text_of(found[0]).splitlines():

@@ -26,7 +26,7 @@ from episodic_dp import plain
 from episodic_dp.output import files
 from episodic_dp.training import workdir as workdir_lib
 
-FILE = "metrics.jsonl"
+FILE = workdir_lib.METRICS
 TENSORBOARD = "tensorboard"
 KEY = "key"
 PRIVATE = "private/"  # Prefix of values that no guarantee covers.

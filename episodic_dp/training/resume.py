@@ -226,13 +226,9 @@ def begin(
   """
   step = checkpoints.latest() or 0
   if not place.key.exists():
-    begun = (
-        workdir_lib.CONFIG, workdir_lib.CHECKPOINTS, metrics.FILE,
-        workdir_lib.RECORD,
-    )
-    if any((place.folder / name).exists() for name in begun):
+    if any((place.folder / name).exists() for name in workdir_lib.BEGUN):
       raise _lost(place, "is missing")
-    workdir_lib.check_own(place.folder)
+    workdir_lib.check_own(place.folder, place.key)
     secret = secrets.token_bytes(_SECRET_BYTES)
     if found["private_seed"] != str(None):
       text = f"episodic_dp private seed {found['private_seed']}"
@@ -273,9 +269,10 @@ def begin(
     ahead = last.last - step
     raise errors.RunError(
         f"the run in {place.folder} is resumed with {differ}: resume it"
-        " unchanged, which costs nothing, or add --resume=fork (in Python"
-        f" resume='fork'), which resumes from step {step} under a fresh key and"
-        f" charges {ahead} steps again that may have been released since"
+        " unchanged, which costs nothing, begin another workdir, or give"
+        " resume='fork' (in a command --resume=fork), which resumes from step"
+        f" {step} under a fresh key and charges {ahead} steps again that may"
+        " have been released since"
     )
   logging.warning(
       "the run in %s resumes from step %d under a fresh key, with %s",

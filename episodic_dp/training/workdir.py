@@ -26,7 +26,9 @@ CHECKPOINTS = "checkpoints"
 PRIVATE = "private"
 KEY = "key"
 RECORD = "released.json"
+METRICS = "metrics.jsonl"
 DIAGNOSTICS = "diagnostics.jsonl"
+BEGUN = (CONFIG, CHECKPOINTS, METRICS, RECORD)  # One is in the folder of a run.
 _LOCK = ".lock"
 _OWN = re.compile(rf"\..*|{PRIVATE}|slurm-.*\.log")  # Before a run begins.
 _HOME_KEYS = pathlib.Path(".episodic_dp") / "keys"  # In the home folder.
@@ -104,15 +106,15 @@ def key_path(
   return pathlib.Path.home() / _HOME_KEYS / name
 
 
-def check_own(folder: epath.Path) -> None:
-  """Raise RunError if a folder without a run holds files of others.
+def check_own(folder: epath.Path, key: pathlib.Path) -> None:
+  """Raise RunError if a folder without a run or its key has files of others.
 
   A run that was killed before its key was written leaves `private` and hidden
   files; a launcher writes its log there.
   """
   held = [path.name for path in folder.iterdir()] if folder.exists() else []
   foreign = [name for name in held if not _OWN.fullmatch(name)]
-  if foreign:
+  if foreign and not key.exists() and not {*BEGUN} & {*held}:
     raise errors.RunError(
         f"{folder} holds no run, but other files, such as"
         f" {errors.shown(min(foreign))}: choose a new or an empty folder"

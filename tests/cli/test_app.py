@@ -202,6 +202,8 @@ def test_the_help_of_libraries_is_no_error():
   done = processes.python("-m", "episodic_dp", "account", "--helpfull")
   assert (done.returncode, done.stderr) == (0, "")
   assert "--config" in done.stdout and "--[no]alsologtostderr" in done.stdout
+  done = processes.python("-m", "episodic_dp", "--helpfull")
+  assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_warning_shows_no_line_of_code():

@@ -46,9 +46,10 @@ def test_a_statement_is_written_and_holds(call, tmp_path):
     assert verdict == "holds"
 
 
-def test_a_work_directory_is_verified_by_its_statement(call, written):
+@pytest.mark.parametrize("name", ["guarantee.json", "privacy_statement.json"])
+def test_a_run_or_a_model_is_verified_by_its_statement(call, written, name):
   path = written()
-  path.rename(path.parent / "guarantee.json")
+  path.rename(path.parent / name)
   done = call("verify", path.parent)
   assert done.returncode == 0, done.stderr
   assert done.stdout.count(" holds") == 3

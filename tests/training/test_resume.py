@@ -246,7 +246,7 @@ def _changed(steps=STEPS):
 def test_another_fingerprint_is_one_sentence_then_a_fork(run):
   before = _noise(run)
   match = (
-      "config.version=2 .it was absent.*--resume=fork .in Python resume='fork'"
+      "config.version=2 .it was absent.*resume='fork' .in a command --resume"
       ".*from step 4.*charges"
   )
   _check_refused(_changed(), run, match)
