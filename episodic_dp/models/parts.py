@@ -406,7 +406,7 @@ def fitted(
       raise DataError(
           f"{source} has {name!r} as {array.dtype}{list(array.shape)} and the"
           f" network as {shape.dtype}{list(shape.shape)}: give weights of this"
-          " network, or the network of these weights (width, norm)"
+          " network, or the network of these weights (colours, width, norm)"
       )
     with np.errstate(over="ignore"):  # The check below finds infinity.
       result[name] = np.asarray(array, shape.dtype)

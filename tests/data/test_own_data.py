@@ -657,6 +657,18 @@ def test_features_are_the_same_from_files_and_from_an_npz(load, tmp_path):
         )
 
 
+def test_colours_are_left_out_with_a_word_unless_that_is_asked(
+    load, folder, caplog
+):
+  for path in folder.glob("*/*.png"):
+    Image.fromarray(np.uint8([[[90, 80, 70]]])).save(path)
+  for options, said in (({"color": True}, 0), ({"color": False}, 0), ({}, 1)):
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+      load(folder, **options)
+    assert caplog.text.count("has colours, and images are turned grey") == said
+
+
 def test_an_npz_keeps_its_size_bits_and_colours(load, save, tmp_path):
   pictures = tmp_path / "pictures"
   for k in range(12):

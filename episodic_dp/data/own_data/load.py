@@ -344,7 +344,15 @@ def _row_of(
     seen: receives the digest of each row.
   """
   read = listing.reader()
-  form = rows_lib.form_of(read(numbers[0]), options, listing.shape)
+  first = read(numbers[0])
+  form = rows_lib.form_of(first, options, listing.shape)
+  greys = options.color is None and form.image and form.shape[-1] == 1
+  if greys and np.ptp(first.values, axis=-1).any():
+    logging.warning(
+        "%s has colours, and images are turned grey: to keep colours give"
+        " color=True (in a command --config.data.options.color=True)",
+        first.name,
+    )
   bright: list[float] = []
 
   def row(place: int) -> np.ndarray:
