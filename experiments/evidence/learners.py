@@ -47,6 +47,16 @@ on small data and a narrow Conv4; a test compares this file with the code. The
 `batch`, `group` and `none` are norms of the network; a cell without them holds
 for all three. Numbers refer to the sentences below each table.
 """
+_OWN = """
+## Your own learner
+
+Write a frozen dataclass below `learners.Learner` with the field `model` and the
+method `adapt`, and pass it as `learner` in Python
+([quick start](quick_start.md#from-python)). `adapt` returns the parameters that
+a support set changes, and may read its arguments alone: then the gradient of
+the query loss belongs to one task, which is clipped as a whole. The command
+line and the estimator take the learners above.
+"""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -246,4 +256,5 @@ def descriptions() -> pages.Section:
 
 def document() -> str:
   """Return the whole page."""
-  return "\n".join([_HEAD, table().markdown(), descriptions().markdown()])
+  parts = [_HEAD, table().markdown(), descriptions().markdown()]
+  return "\n".join(parts) + _OWN
