@@ -33,6 +33,7 @@ from episodic_dp.output import quoting
 SCHEMA = 3
 FILE = "guarantee.json"  # In a work directory.
 EXPORTED = "privacy_statement.json"  # In the folder of an exported model.
+ADAPTED = "adaptation_statement.json"  # Beside it, if `adapt` gave another.
 
 # A stated epsilon that is below the recomputed one by more than the first is
 # false; one that is above it by more than the second has another origin.
@@ -345,8 +346,11 @@ def read(path: str | os.PathLike[str]) -> Any:
     )
   place = files.path_of(path)
   if place.is_dir():
-    exported = place / EXPORTED
-    place = exported if exported.exists() else place / FILE
+    names = (FILE, EXPORTED, ADAPTED)
+    held = [name for name in names if (place / name).exists()] or [FILE]
+    if len(held) > 1:
+      raise PlanError(f"it holds {' and '.join(held)}: give one of these files")
+    place = place / held[0]
   with place.open("rb") as file:
     return loads(file.read(_MOST_BYTES + 1))
 

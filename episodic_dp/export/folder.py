@@ -29,7 +29,7 @@ from episodic_dp.output import quoting
 MODEL, STATEMENT, CARD = "model.json", statement.EXPORTED, "README.md"
 START, DIGESTS = "start.safetensors", "digests.json"
 # Of a model that is adapted with a guarantee.
-ADAPTATION, PROTOTYPES = "adaptation_statement.json", "prototypes.safetensors"
+ADAPTATION, PROTOTYPES = statement.ADAPTED, "prototypes.safetensors"
 BACKBONE = "backbone.onnx"
 FORMAT = 3
 MOMENTS = "moments/"  # Prefix of the moments' names in a file of weights.

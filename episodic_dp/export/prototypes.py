@@ -308,5 +308,6 @@ def check_shared(
       raise plan_lib.UnsoundPlanError(
           f"class {errors.shown(names[number])} is that of one {level} alone,"
           f" so its name shows whether this {level} is there: give all public"
-          " names as classes=[...], or leave the class out"
+          " names as classes=[...] (in a command --classes=A,B), or leave the"
+          " class out"
       )

@@ -53,6 +53,9 @@ def test_a_run_or_a_model_is_verified_by_its_statement(call, written, name):
   done = call("verify", path.parent)
   assert done.returncode == 0, done.stderr
   assert done.stdout.count(" holds") == 3
+  (path.parent / "adaptation_statement.json").touch()
+  done = call("verify", path.parent)
+  assert done.returncode == 1 and "give one of these files" in done.stderr
 
 
 def test_a_false_statement_ends_in_one_sentence_and_status_1(call, written):
