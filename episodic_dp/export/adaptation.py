@@ -13,8 +13,6 @@ import os
 import pathlib
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from episodic_dp import errors
 from episodic_dp.data.own_data import readers
 from episodic_dp.data.own_data import trees
@@ -124,9 +122,8 @@ def read(
     for name in shown.names:
       example = readers.read(shown.root / name)
       if invert and example.image:
-        white = 255 if example.values.dtype == np.uint8 else 1
         example = example._replace(
-            values=white - example.values, inverted=True
+            values=example.white - example.values, inverted=True
         )
       yield example
       progress.update()

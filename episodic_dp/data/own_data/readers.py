@@ -49,6 +49,11 @@ class Example(NamedTuple):
   name: str
   inverted: bool = False
 
+  @property
+  def white(self) -> int:
+    """Return the value of white in an image."""
+    return 255 if self.values.dtype == np.uint8 else 1
+
 
 Reader = Callable[[pathlib.Path], Example]
 
@@ -269,8 +274,7 @@ def brightest(example: Example) -> float:
 
   It is that of its file, before light and dark were exchanged.
   """
-  values = example.values
-  white = 255 if values.dtype == np.uint8 else 1
+  values, white = example.values, example.white
   largest = white - values.min() if example.inverted else values.max()
   return example.image * float(largest) / white
 
