@@ -9,14 +9,14 @@ of random strokes, each by a different hand (`data.glyphs.characters`). Those of
 `scenes`, for colour, are laws of random scenes (`data.scenes.scenes`). No real
 image is used, so a start is public whatever the private data are. The seed is
 fixed: the same platform makes the same bits, of `glyphs` in fifteen minutes of
-one core and of `scenes` in TIME.
+one core and of `scenes` in twelve.
 
 `glyphs` was chosen from two generators of strokes, at one setting each, by
 validation classes of Omniglot and validation writers of MNIST. Its steps and
 the share of an image's own moments were chosen by the same, from three
 trainings. The generator of `scenes` was chosen from 9, in 11 trainings, by
-validation classes of CIFAR-FS, and cosine distances and the length of training
-from four more.
+validation classes of CIFAR-FS; the loss and the length of training from three
+more.
 """
 
 from collections.abc import Callable, Sequence
@@ -55,27 +55,32 @@ def _first_supports(features: jax.Array) -> jax.Array:
   return -found[classes, :, classes].mean()
 
 
-def _all_supports(features: jax.Array) -> jax.Array:
+def _unit(x: jax.Array) -> jax.Array:
+  return x / (jnp.linalg.norm(x, axis=-1, keepdims=True) + 1e-6)
+
+
+def _directions(features: jax.Array) -> jax.Array:
   """Return the loss of a task where every image takes its turn as support.
 
-  Each image is judged by each one of the other images of the classes, and by
-  the means of all others.
+  Cosines of centred features are compared. Each image is judged by each one of
+  the other images of the classes, and by the means of all others.
 
   Args:
     features: float32[way, n, d], the embeddings of its images.
   """
   way, n, _ = features.shape
-  others = (features.sum(1, keepdims=True) - features) / (n - 1)
+  x = _unit(features - features.mean((0, 1), keepdims=True))
+  others = _unit((x.sum(1, keepdims=True) - x) / (n - 1))
   # What an image [class, number] is compared with, [class, n + 1]: the images
   # of a class, and the mean of those of another number.
-  alone = features[:, :, None, None] - features
-  together = features[:, :, None, None] - others.swapaxes(0, 1)[..., None, :]
-  distances = jnp.square(jnp.concatenate([alone, together], 3)).sum(-1)
+  alone = jnp.einsum("aid,bjd->aibj", x, x)
+  together = jnp.einsum("aid,bid->aib", x, others)
+  cosines = jnp.concatenate([alone, together[..., None]], 3)
   classes = jnp.arange(way)
-  found = jax.nn.log_softmax(-_SCALE * distances, 2)[classes, :, classes]
+  found = jax.nn.log_softmax(networks.TEMPERATURE * cosines, 2)
   # An image does not judge itself.
   share = jnp.append((1 - jnp.eye(n)) / (n - 1), jnp.ones((n, 1)), 1)
-  return -(found * share).sum(-1).mean() / 2
+  return -(found[classes, :, classes] * share).sum(-1).mean() / 2
 
 
 # Arguments of `train`.
@@ -85,8 +90,8 @@ _RECIPES: dict[str, Any] = {
         classes=4 * _WAY, images=3, steps=9000, own=model_lib.OWN,
     ),
     "scenes": dict(
-        draw=scenes.scenes, shape=(32, 32, 3), loss=_all_supports,
-        classes=4 * _WAY, images=5, steps=8000, own=0.0, cosine=True,
+        draw=scenes.scenes, shape=(32, 32, 3), loss=_directions,
+        classes=4 * _WAY, images=5, steps=4000, own=0.0,
     ),
 }
 _START = flags.DEFINE_enum("start", "glyphs", _RECIPES, "Start to make.")
@@ -101,7 +106,6 @@ def train(
     images: int,
     steps: int,
     own: float,
-    cosine: bool = False,
 ) -> Any:
   """Train a prototypical network on generated tasks; return its weights.
 
@@ -114,11 +118,8 @@ def train(
     steps: of Adam, whose rate falls to zero as a cosine.
     own: share of an image's own moments, as in prediction; 0 for those of the
       step's images alone.
-    cosine: see `networks.Conv4`.
   """
-  network = networks.Conv4(
-      way=None, width=options.START_WIDTH, cosine=cosine
-  )
+  network = networks.Conv4(way=None, width=options.START_WIDTH)
   optimizer = optax.adam(optax.cosine_decay_schedule(_RATE, steps))
   params = network.init(jax.random.key(0), jnp.zeros((1, *shape)))["params"]
 
