@@ -47,7 +47,9 @@ def test_a_shipped_start_tells_unseen_classes_apart(name, draw, least, most):
   drawn = jax.jit(lambda key: draw(key, 40 * 5, 2))(jax.random.key(7))
   drawn = drawn.astype(jnp.float32) / 255
   shape = drawn.shape[2:]
-  network = models.conv4(way=None, width=32, input_shape=shape)
+  network = models.conv4(
+      way=None, width=32, input_shape=shape, cosine=name == "scenes"
+  )
   start = models.start_from(network, models.read_weights(name))
   tasks = drawn.reshape(40, 5, 2, *shape)
 
