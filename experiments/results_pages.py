@@ -112,6 +112,14 @@ _TOGETHER = (
 )
 
 
+_MIXED = (
+    "**Rows of version 2.0 were measured on whole batches**: of all query images"
+    " of a task in one call, normalised by their own statistics. The others are"
+    f" of {runs_lib.ALONE}, which is harder"
+    " ([how much](../../docs/decisions/prediction.md))."
+)
+
+
 _ALONE = (
     f"Accuracies are of {runs_lib.ALONE}"
     " ([why](../../docs/decisions/prediction.md)), unless a row says otherwise."
@@ -131,10 +139,11 @@ def protocol(runs: Any) -> str:
       for outcome in runs.values()
       if isinstance(outcome.get("accuracy"), dict)
   ]
+  mixed = any("queries" in outcome for outcome in measured)
   for outcome in measured:
     network = outcome.get("config", {}).get("model", {})
     if "queries" not in outcome and _by_batch(network):
-      return _TOGETHER
+      return _MIXED if mixed else _TOGETHER
   return _ALONE if measured else ""
 
 
@@ -276,9 +285,10 @@ def first_page(
   lines = [_line(row, rows) for row in private]
   for missing in sorted({*table}.difference(map(cell, private))):
     lines.append([published.task(*missing), *["-"] * (len(_HEADER) - 1)])
-  together = ""
-  if any(row.get("queries") != runs_lib.ALONE for row in private):
-    together = textwrap.fill(_TOGETHER, 80) + "\n\n"
+  together, alone = "", [r.get("queries") == runs_lib.ALONE for r in private]
+  if not all(alone):
+    text = _MIXED if any(alone) else _TOGETHER
+    together = textwrap.fill(text, 80) + "\n\n"
   omniglot = published.epsilon("omniglot", poisson=True)
   mini_imagenet = published.epsilon("mini_imagenet", poisson=True)
   return _TEXT.format(

@@ -302,6 +302,7 @@ def table(outcomes: panels.Outcomes) -> panels.Table:
       "private": panels.is_private,
       "published": _stated,
       panels.SINGLE: panels.accuracy,
+      "queries": lambda same: same[0].get("queries", "whole batches, 2.0"),
       "all queries together": _shown,
       "ensemble of the best": panels.ensemble,
       "random weights": functools.partial(panels.accuracy, model="random"),
@@ -398,6 +399,9 @@ steps was trained with two fresh keys, 3 and 4: 98.8 and 98.4 %, after 98.8 to
 98.9 % with the first three. So fresh keys were worse in both cells, by 0.2 and
 0.3 points in the mean. Five of the earlier runs of 125 steps name a commit that
 ends in "-dirty": their tree had uncommitted changes.
+
+Rows of one image a call multiply the squared distances of Omniglot by 0.03,
+which was chosen by validation writers of MNIST, and see each image twice.
 
 The means are over keys; "± " is the 95 % interval over 600 test tasks, which
 all keys share. The same network without privacy samples at least as many tasks
