@@ -113,9 +113,9 @@ _TOGETHER = (
 
 
 _MIXED = (
-    "**Rows of version 2.0 were measured on whole batches**: of all query images"
-    " of a task in one call, normalised by their own statistics. The others are"
-    f" of {runs_lib.ALONE}, which is harder"
+    "**Rows of version 2.0 were measured on whole batches**: of all query"
+    " images of a task in one call, normalised by their own statistics. The"
+    f" others are of {runs_lib.ALONE}, which is harder"
     " ([how much](../../docs/decisions/prediction.md))."
 )
 
