@@ -121,7 +121,7 @@ def blocks(
   if not isinstance(images, (list, tuple, Iterator)):
     images = given(images)
 
-  def made(number: int, values: Any) -> np.ndarray:
+  def made(number: int, values: object) -> np.ndarray:
     example = _example(how, values, f"number {number} of {what}")
     bright.append(readers.brightest(example))
     return row(how, example)

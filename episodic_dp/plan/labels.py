@@ -9,6 +9,7 @@ from typing import Any
 import unicodedata
 
 import numpy as np
+import numpy.typing as npt
 
 from episodic_dp.errors import DataError
 from episodic_dp.errors import shortened
@@ -87,7 +88,7 @@ def read(name: str, values: Any, where: Where | None = None) -> np.ndarray:
   return _objects(where, items)
 
 
-def array_of(name: str, values: Any) -> np.ndarray:
+def array_of(name: str, values: npt.ArrayLike) -> np.ndarray:
   """Return an array; DataError for one that NumPy cannot read."""
   try:
     return np.asarray(values)
