@@ -218,7 +218,9 @@ an hour.
 Conv4 of width 32 learns from the images themselves, from random weights or from
 the public start `scenes`, which saw generated images alone: as many steps of as
 many tasks. Without privacy it has the settings of the private runs, which suit
-it less. Its rows of 500 steps come from [table 3](table3.md), of another
+it less. From the public start, whose runs shared their processor with others,
+it was run with privacy alone; from random weights every image is seen once
+([what that costs](../../docs/decisions/prediction.md#two-views)). Its rows of 500 steps come from [table 3](table3.md), of another
 version, which measured the queries of a task together; one image a call is
 lower.
 
