@@ -220,9 +220,9 @@ the public start `scenes`, which saw generated images alone: as many steps of as
 many tasks. Without privacy it has the settings of the private runs, which suit
 it less. From the public start, whose runs shared their processor with others,
 it was run with privacy alone; from random weights every image is seen once
-([what that costs](../../docs/decisions/prediction.md#two-views)). Its rows of 500 steps come from [table 3](table3.md), of another
-version, which measured the queries of a task together; one image a call is
-lower.
+([what that costs](../../docs/decisions/prediction.md#two-views)). Its rows of
+500 steps come from [table 3](table3.md), of another version, which measured the
+queries of a task together; one image a call is lower.
 
 The ε assumes that the backbone is public and saw none of the participants'
 images ([what that takes](../../docs/networks.md)).""",
