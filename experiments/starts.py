@@ -56,6 +56,7 @@ def _first_supports(features: jax.Array) -> jax.Array:
 
 
 def _unit(x: jax.Array) -> jax.Array:
+  # Not `networks.unit`: the bits of the shipped file follow from this rounding.
   return x / (jnp.linalg.norm(x, axis=-1, keepdims=True) + 1e-6)
 
 
