@@ -259,8 +259,8 @@ class Evaluation:
     validation_tasks: number of validation tasks.
     test_tasks: number of test tasks.
     seed: public seed of the validation tasks; the test tasks use seed + 1.
-    way: number of classes of a task; None for
-      plan.episode.way.
+    way: number of classes of a task; None for plan.episode.way. Only a metric
+      learner can have another number than its training tasks.
   """
 
   shot: Count = 1

@@ -286,13 +286,16 @@ class Run:
   def way(self) -> int:
     """Return the number of classes of a validation or test task.
 
+    A metric learner can be trained on tasks of another number.
+
     Raises:
       PlanError: the run does not state it, or states two values.
     """
     episode = self.plan.episode
     trained = episode.way if episode is not None else None
     way = self.evaluation.way or trained
-    if way is None or trained not in (way, None):
+    metric = self.learner.adaptation == options.CLOSED_FORM
+    if way is None or not (metric or trained in (way, None)):
       raise _validate.refusal(
           "config.evaluation.way", self.evaluation.way,
           f"the classes of a task (config.plan.episode.way={trained})",
@@ -455,8 +458,8 @@ class Run:
   ) -> "tuple[learners.Learner, learners.Learner]":
     """Build the learner of the training tasks and that of the test tasks.
 
-    The second is the first; or, for a learner of examples, fine-tuning with a
-    new head for every task. A metric learner's network with batch normalisation
+    The second is the first, or has another number of classes; for a learner of
+    examples it is fine-tuning with a new head for every task. A metric learner's network with batch normalisation
     has public examples.
 
     Args:
@@ -483,12 +486,16 @@ class Run:
     model = model._replace(backbone=self.data.backbone)
     if model.moments is not None and closed:
       model = model._replace(public=public.examples(validation, image_shape))
-    learner = naming.make_learner(self.learner, model, way=self.way)
-    if self.learner.name != options.SUPERVISED:
-      return learner, learner
-    return learner, naming.make_fine_tuning(
-        network(outputs=self.way), self.fine_tuning
-    )
+    tested = naming.make_learner(self.learner, model, way=self.way)
+    episode = self.plan.episode
+    if episode is None:
+      return tested, naming.make_fine_tuning(
+          network(outputs=self.way), self.fine_tuning
+      )
+    if episode.way == self.way:
+      return tested, tested
+    learner = naming.make_learner(self.learner, model, way=episode.way)
+    return learner, tested
 
 
 def five_digits(value: float, round_to: Callable[[float], int]) -> float:

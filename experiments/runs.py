@@ -153,7 +153,7 @@ class Shared:
         lambda: config.data.load(**where),
     )
     # An evaluator is compiled for the learner and its network.
-    tested = json.dumps([parts["plan"]["episode"], *(
+    tested = json.dumps([config.way, parts["plan"]["episode"], *(
         parts[name] for name in ("data", "model", "learner", "fine_tuning")
     )], sort_keys=True)
     spec = config.build(

@@ -194,7 +194,9 @@ def measure(
       learner.at_step(jnp.zeros((), jnp.int32)), clip_norms
   )
   episode = config.release.plan.task_form
-  size = config.task | dict(shot=episode.shot, query=episode.query)
+  size = config.task | dict(
+      way=episode.way, shot=episode.shot, query=episode.query
+  )
   draw = functools.partial(training.sample_tasks, public, **size)
   tasks = draw(count=_TASKS, seed=0)
   params = learner.init(jax.random.key(config.seed))
@@ -286,7 +288,7 @@ def more_queries(
         "plan.stages": tuple(map(stages.stage_text, (*upper, last))),
         "plan.episode.query": query,
     }
-    size = config.task | dict(shot=episode.shot, query=query)
+    size = config.task | dict(way=episode.way, shot=episode.shot, query=query)
     try:
       validation.task_plan(public, **size)
       changed = config.replace(changes).resolved()

@@ -41,7 +41,8 @@ _MODELS: tuple[_Model, ...] = (
     dict(
         data="omniglot", way=5, shots=(1,), start="glyphs",
         participants=400_000, tasks=800, steps=250,
-        arguments=dict(way=5, width=32, query=4), overrides=_GREY,
+        arguments=dict(way=20, width=32, query=1),
+        overrides=_GREY | {"evaluation.way": 5},
         true=dict(tasks=400, steps=250, repeated="random"),
         plain=dict(query=1, rate=0.00016, steps=6250),
     ),
