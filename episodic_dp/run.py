@@ -459,8 +459,8 @@ class Run:
     """Build the learner of the training tasks and that of the test tasks.
 
     The second is the first, or has another number of classes; for a learner of
-    examples it is fine-tuning with a new head for every task. A metric learner's network with batch normalisation
-    has public examples.
+    examples it is fine-tuning with a new head for every task. A metric
+    learner's network with batch normalisation has public examples.
 
     Args:
       image_shape: shape of an example.

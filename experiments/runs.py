@@ -66,7 +66,7 @@ class Run:
     overrides: "optimizer.rate" -> value, set in the config.
     labels: its differences from the other runs, for tables.
     program: the command of `episodic-dp` that does the same.
-    shots: numbers of test images of a class, in addition to its config's.
+    further: (way, shot) of further test tasks, next to those of its config.
     controls: whether an ensemble of untrained networks is tested too.
     on_validation: whether it is measured on the classes for validation.
     together: whether it is measured by all queries of a task together too, for
@@ -79,7 +79,7 @@ class Run:
   overrides: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   labels: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   program: str = "train"
-  shots: Sequence[int] = ()
+  further: Sequence[tuple[int, int]] = ()
   controls: bool = False
   on_validation: bool = False
   together: bool = False
@@ -196,6 +196,17 @@ def result_entry(
   })
 
 
+def form(way: int, shot: int) -> str:
+  """Return the words for a test task, a key of an outcome's "tests"."""
+  return f"{way}-way {shot}-shot"
+
+
+def sizes(words: str) -> tuple[int, int]:
+  """Return (way, shot) of the words of `form`."""
+  way, shot = words.removesuffix("-shot").split("-way ")
+  return int(way), int(shot)
+
+
 def finish(
     run: Run,
     folder: str | os.PathLike,
@@ -218,7 +229,7 @@ def finish(
     "seconds" and "cpu_seconds" of training (null if it took more than one
     process), "accuracy" (or "squared_error"): {"untrained", "single",
     "ensemble"}, each with its score on every task (`evaluation.decode_scores`),
-    for further shots the same in "tests": {shot: ...},
+    for further tasks the same in "tests": {`form`: ...},
     "epsilon": level -> {"epsilon", "delta", "neighbours", "accountant"},
     "code", "version", "queries" (`ALONE`), and the fields of `provenance`. With
     `Run.together` "accuracy_transductive" and "tests_transductive" have the
@@ -255,11 +266,14 @@ def finish(
   score = measured["single"]["score"].name
   entry = result_entry(result, measured)
   alone, together = {}, {}
-  for shot in run.shots:
-    found = result_entry(result, measured_by(shot=shot))
-    alone[str(shot)] = found[score]
-    together[str(shot)] = found.get(f"{score}_transductive")
-  if run.shots:
+  for way, shot in run.further:
+    evaluator = spec.evaluator if way == config.way else None
+    found = result_entry(result, measured_by(
+        task={"way": way, "shot": shot}, evaluator=evaluator
+    ))
+    alone[form(way, shot)] = found[score]
+    together[form(way, shot)] = found.get(f"{score}_transductive")
+  if run.further:
     entry["tests"] = alone
     if run.together:
       entry["tests_transductive"] = together

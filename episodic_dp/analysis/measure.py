@@ -35,7 +35,7 @@ def measure(
     download: bool = False,
     splits: data.Splits | None = None,
     evaluator: training.Evaluator | None = None,
-    shot: int | None = None,
+    task: Mapping[str, int] | None = None,
     controls: bool = False,
     together: bool = False,
 ) -> dict[str, Any]:
@@ -47,8 +47,8 @@ def measure(
     download: whether to fetch files that data_dir lacks.
     splits: the run's data, if they are loaded already.
     evaluator: evaluator of the learner of test tasks, if it is compiled.
-    shot: support examples of a class, instead of the config's; nothing is
-      written then.
+    task: "shot", or another field of `options.Evaluation` -> its number,
+      instead of the config's; nothing is written then.
     controls: whether to measure an ensemble of untrained networks too.
     together: whether to measure the last checkpoint by all queries of a task
       together too (`training.Evaluator.score`).
@@ -64,7 +64,9 @@ def measure(
   Raises:
     RunError: the folder has no run, or no checkpoint.
   """
-  config = Run.read(workdir)
+  config = Run.read(workdir).replace(
+      {f"evaluation.{name}": number for name, number in (task or {}).items()}
+  )
   checkpoints, last = checkpoint.latest(workdir)
   if splits is None:
     with phases.phase("reading the data", at_once=True):
@@ -78,14 +80,12 @@ def measure(
   with phases.phase("preparing the network and the test tasks"):
     shape = splits.test.image_shape
     learner, tested = config.make_learners(shape, splits.validation)
-    chosen, size = config.evaluation, config.task
-    if shot is not None:
-      size = size | {"shot": shot}
+    chosen = config.evaluation
     tasks = training.sample_tasks(
         splits.test,
         count=chosen.test_tasks,
         seed=chosen.seed + 1,
-        **size,
+        **config.task,
     )
     evaluator = evaluator or training.Evaluator(tested)
 
@@ -121,7 +121,7 @@ def measure(
     written[name] = {score.name: dataclasses.asdict(score), "steps": steps}
     if together and name == "single":
       results[name]["together"] = own.score(members, tasks, together=True)
-  if shot is None:
+  if task is None:
     place = workdir_lib.folder_of(workdir) / reporting.EVALUATION
     files.write_json(place, written)
   return results

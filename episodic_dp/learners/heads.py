@@ -6,7 +6,7 @@ one of its query set.
 
 import abc
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 from jax import lax
@@ -67,6 +67,13 @@ class _ClosedForm(learner.TaskLearner):
     blocks = images.reshape(-1, _BLOCK, *images.shape[1:])
     embedded = lax.map(lambda block: self._embed(params, block), blocks)
     return embedded.reshape(n, *embedded.shape[2:])
+
+  def on_features(self) -> Self:
+    """See `Learner`."""
+    return self._of_model(lambda model: model._replace(
+        apply=lambda params, features: features, mixes_examples=False,
+        moments=None, public=None,
+    ))
 
   def network_params(self, params: learner.Params) -> learner.Params:
     """See `Learner`."""

@@ -295,6 +295,14 @@ class Learner(abc.ABC):
     """
     return self._of_model(lambda model: model.in_pass(i))
 
+  def on_features(self) -> Self | None:
+    """Return the learner that takes outputs of its network as examples.
+
+    None for a learner whose network adapts, so that an image has other outputs
+    in every task.
+    """
+    return None
+
   def network_params(self, params: Params) -> Params:
     """Return the network's parameters in those of the learner, or adapted."""
     return params

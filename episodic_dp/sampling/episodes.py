@@ -130,7 +130,7 @@ def make_episode(
     bits = draws.random_bits(label_key, (way,))
     labels = draws.draw_ordered(bits, way, way)
     labels = jnp.broadcast_to(labels[:, None], expected)
-  examples = Examples(_as_floats(images), labels)
+  examples = Examples(as_floats(images), labels)
 
   def part(which: slice) -> Examples:
     return jax.tree.map(
@@ -140,7 +140,7 @@ def make_episode(
   return EpisodeBatch(part(slice(shot)), part(slice(shot, None)))
 
 
-def _as_floats(images: jax.Array) -> jax.Array:
+def as_floats(images: jax.Array) -> jax.Array:
   """Scale uint8 to 0 .. 1, and keep the values of floating images."""
   if images.dtype == jnp.uint8:
     return images.astype(jnp.float32) / 255.0
@@ -165,7 +165,7 @@ def single_example(image: jax.Array, label: jax.Array) -> EpisodeBatch:
       to 0 .. 1.
     label: int32 scalar.
   """
-  query = batch_of(Examples(_as_floats(image), label))
+  query = batch_of(Examples(as_floats(image), label))
   return EpisodeBatch(jax.tree.map(lambda a: a[:0], query), query)
 
 

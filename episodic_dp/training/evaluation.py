@@ -1,9 +1,10 @@
 """Accuracy, or squared error, over fixed test tasks, with a 95 % interval.
 
 The tasks are sampled once from a public key, so that runs are compared on the
-same tasks. An ensemble's members adapt separately, and their softmax outputs
-are averaged (DP-MAML takes the five checkpoints that are best on validation
-tasks). In regression the predicted numbers are averaged.
+same tasks. An image that is in many tasks is embedded once, if its features are
+the same in all. An ensemble's members adapt separately, and their softmax
+outputs are averaged (DP-MAML takes the five checkpoints that are best on
+validation tasks). In regression the predicted numbers are averaged.
 """
 
 import base64
@@ -27,9 +28,11 @@ from episodic_dp.data import dataset as dataset_lib
 from episodic_dp.models import model as model_lib
 from episodic_dp.plan import validation
 from episodic_dp.private import sharding
+from episodic_dp.sampling import episodes
 
 _Z = 1.96  # Of a 95 % interval.
 _AT_ONCE = 8  # Tasks whose images a device holds at once.
+_BLOCK = 256  # Images that a device embeds at once.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -176,7 +179,9 @@ class Evaluator:
   """
 
   def __init__(self, learner: learners.Learner):
-    def outputs(params, key, images, episode, targets, given, together):
+    def outputs(
+        learner, params, key, images, episode, targets, given, together
+    ):
       batch = sampling.make_episode(key, images, episode, targets=targets)
       if together:
         adapted = learner.adapt(params, batch.support)
@@ -189,11 +194,11 @@ class Evaluator:
     one_at_a_time = backends.choices().microbatch_size == 1
     self._mesh = sharding.make_mesh(jax.local_devices())
 
-    def chunk(params, given, keys, images, episode, targets, together):
+    def chunk(learner, params, given, keys, images, episode, targets, together):
       def of_device(params, given, keys, images):
         one = functools.partial(
-            outputs, params, episode=episode, targets=targets, given=given,
-            together=together,
+            outputs, learner, params, episode=episode, targets=targets,
+            given=given, together=together,
         )
         if one_at_a_time:
           return lax.map(lambda task: one(*task), (keys, images))
@@ -207,10 +212,48 @@ class Evaluator:
           check_vma=False,
       )(params, given, keys, images)
 
-    self._chunk: Callable[..., Any] = backends.jit(
-        chunk, static_argnums=(4, 5, 6)
-    )
+    def compiled(learner: learners.Learner) -> Callable[..., Any]:
+      return backends.jit(
+          functools.partial(chunk, learner), static_argnums=(4, 5, 6)
+      )
+
+    def embed(params, given, images):
+      network = learner.normalised(given).model
+      floats = episodes.as_floats(images)
+      return network.apply(learner.network_params(params), floats)
+
+    self._learner = learner
+    self._chunk = compiled(learner)
     self._moments = backends.jit(learner.public_moments)
+    self._embed = backends.jit(jax.shard_map(
+        embed,
+        mesh=self._mesh,
+        in_specs=(*2 * [sharding.REPLICATED], sharding.PARTS),
+        out_specs=sharding.PARTS,
+        check_vma=False,
+    ))
+    on_features = learner.on_features()
+    self._of_features = None
+    if on_features is not None:
+      self._of_features = compiled(on_features)
+
+  def _embedded(
+      self, params: model_lib.Params, given: Any, tasks: Tasks
+  ) -> Tasks:
+    """Return the tasks with the features of their images."""
+    rows, places = np.unique(tasks.rows, return_inverse=True)
+    size = self._mesh.size * _BLOCK
+    features = []
+    for start in range(0, len(rows), size):
+      # The last block is filled with its last image.
+      part = np.minimum(np.arange(start, start + size), len(rows) - 1)
+      images = jnp.asarray(tasks.images[rows[part]])
+      features.append(np.asarray(self._embed(params, given, images)))
+    return dataclasses.replace(
+        tasks,
+        images=np.concatenate(features),
+        rows=places.reshape(tasks.rows.shape),
+    )
 
   def outputs(
       self, params: model_lib.Params, tasks: Tasks, *, together: bool = False
@@ -230,6 +273,11 @@ class Evaluator:
     """
     params = sharding.replicate(self._mesh, params)
     given = self._moments(params)
+    chunk, heads = self._chunk, self._of_features
+    alone = given is not None or not self._learner.model.mixes_examples
+    if heads is not None and alone and not together:
+      tasks, given = self._embedded(params, given, tasks), None
+      chunk = heads
     count = len(tasks.rows)
     devices = self._mesh.size
     size = devices * min(-(-count // devices), _AT_ONCE)
@@ -238,7 +286,7 @@ class Evaluator:
       # The last chunk is filled with its last task: one compilation.
       part = np.minimum(np.arange(start, start + size), count - 1)
       images = jnp.asarray(tasks.images[tasks.rows[part]])
-      output, label = self._chunk(
+      output, label = chunk(
           params, given, tasks.keys[part], images, tasks.episode,
           tasks.targets, together,
       )

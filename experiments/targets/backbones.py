@@ -86,15 +86,16 @@ def _run(network: str, epsilon: float | None, key: int) -> runs_lib.Run:
       arguments=budgets.text(arguments),
       overrides=overrides,
       labels=dict(network=network, epsilon=epsilon, key=key),
-      shots=(5,),
+      further=[(5, 5)],
   )
 
 
 def _accuracies(outcome: panels.Outcome) -> dict[int, dict[str, Any]]:
   """Return images of a class -> model -> score."""
   found = {1: outcome["accuracy"]}
-  for shot, scores in outcome.get("tests", {}).items():
-    found[int(shot)] = scores
+  for form, scores in outcome.get("tests", {}).items():
+    _, shot = runs_lib.sizes(form)
+    found[shot] = scores
   return found
 
 

@@ -38,8 +38,8 @@ def runs(scale: str) -> list[runs_lib.Run]:
   found = []
   for number, (setting, (query, start, fields)) in enumerate(_SETTINGS.items()):
     model = dict(
-        data="cifar_fs", way=5, shots=(5,), participants=400_000, tasks=tasks,
-        steps=steps, arguments=dict(width=32, query=query),
+        data="cifar_fs", way=5, further=[(5, 5)], participants=400_000,
+        tasks=tasks, steps=steps, arguments=dict(width=32, query=query),
         overrides=table3.COLOURED | fields,
     )
     for key in range(table3.KEYS):
@@ -89,7 +89,7 @@ support set and scaled to length 1 change it by -0.2 to +0.2.""",
             "setting": panels.label("setting"),
             "1 image": panels.accuracy,
             "5 images": lambda same: panels.accuracy(
-                [table3.of_shot(outcome, 5) for outcome in same]
+                [table3.of_task(outcome, 5, 5) for outcome in same]
             ),
             "untrained, 1 image": panels.untrained,
             "tasks, expected": lambda same: f"{table3.tasks(same):,}",

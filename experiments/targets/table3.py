@@ -19,8 +19,8 @@ MODELS = (
 
 
 # A network that is trained once for each key and tested on some cells: the data
-# set, which is its preset too; classes of a task, and images of a class that
-# test tasks have; the public start; who trains, tasks expected of a private
+# set, which is its preset too; classes of a test task, and further cells, as
+# `runs.Run.further`; the public start; who trains, tasks expected of a private
 # step, and its steps; arguments of the preset, and further fields. "true" has
 # tasks and steps at the published run's true epsilon, and the start whose runs
 # were repeated with fresh keys; "plain" the arguments of the run without
@@ -39,29 +39,22 @@ COLOURED = _OURS | {
 }
 _MODELS: tuple[_Model, ...] = (
     dict(
-        data="omniglot", way=5, shots=(1,), start="glyphs",
+        data="omniglot", way=5, further=[(20, 1)], start="glyphs",
         participants=400_000, tasks=800, steps=250,
         arguments=dict(way=20, width=32, query=1),
         overrides=_GREY | {"evaluation.way": 5},
-        true=dict(tasks=400, steps=250, repeated="random"),
-        plain=dict(query=1, rate=0.00016, steps=6250),
+        true=dict(tasks=400, repeated="random"),
+        plain=dict(rate=0.00008, steps=6250),
     ),
     dict(
-        data="omniglot", way=20, shots=(1,), start="glyphs",
-        participants=400_000, tasks=800, steps=250,
-        arguments=dict(way=20, width=32, query=2), overrides=_GREY,
-        true=dict(tasks=400, steps=500),
-        plain=dict(query=1, rate=0.00008, steps=6250),
-    ),
-    dict(
-        data="cifar_fs", way=5, shots=(1, 5), start="scenes",
+        data="cifar_fs", way=5, further=[(5, 5)], start="scenes",
         participants=400_000, tasks=800, steps=500,
         arguments=dict(width=32, query=6), overrides=COLOURED,
         true=dict(tasks=400),
         plain=dict(query=2, rate=0.00016, steps=6250),
     ),
     dict(
-        data="mini_imagenet", way=5, shots=(1, 5), start="scenes",
+        data="mini_imagenet", way=5, further=[(5, 5)], start="scenes",
         participants=100_000, tasks=800, steps=250,
         arguments=dict(width=32, query=6, size=42), overrides=COLOURED,
         true=dict(tasks=400),
@@ -93,8 +86,8 @@ def models(scale: str) -> list[_Model]:
   found = [*_MODELS]
   for name, clipping in _CLIPPING.items():
     found.append(dict(
-        data="omniglot", way=5, shots=(1,), participants=400_000, tasks=400,
-        steps=500, arguments=dict(width=16, inner_steps=5),
+        data="omniglot", way=5, participants=400_000, tasks=400, steps=500,
+        arguments=dict(width=16, inner_steps=5),
         overrides=_MAML | clipping, kind=name,
     ))
   if scale == "full":
@@ -116,7 +109,7 @@ def runs(scale: str) -> list[runs_lib.Run]:
         ),
         overrides={"learner.name": "protonet", "evaluation.query": 2},
     )
-    return [dataclasses.replace(run, shots=(2,), controls=True)]
+    return [dataclasses.replace(run, further=[(5, 2)], controls=True)]
   found = []
   for model in models(scale):
     if "kind" in model:
@@ -179,19 +172,21 @@ def run_of(
       arguments=budgets.text(arguments),
       overrides=overrides | budgets.every(arguments["steps"]),
       labels=labels | {"key": key},
-      shots=[shot for shot in model["shots"] if shot != 1],
+      further=model.get("further", ()),
       controls=True,
       together=True,
   )
 
 
-def of_shot(outcome: panels.Outcome, shot: int) -> panels.Outcome:
-  """Return the outcome with the accuracies for this number of images."""
-  found = {**outcome, "labels": outcome["labels"] | {"shot": shot}}
+def of_task(outcome: panels.Outcome, way: int, shot: int) -> panels.Outcome:
+  """Return the outcome with the accuracies on tasks of this form."""
+  sizes = {"way": way, "shot": shot}
+  found = {**outcome, "labels": outcome["labels"] | sizes}
   for kind in ("accuracy", "accuracy_transductive"):
     tests = outcome.get(kind.replace("accuracy", "tests"), {})
-    if str(shot) in tests:
-      found[kind] = tests[str(shot)]
+    form = runs_lib.form(way, shot)
+    if form in tests:
+      found[kind] = tests[form]
   return found
 
 
@@ -199,9 +194,11 @@ def cells(outcomes: panels.Outcomes) -> list[list[panels.Outcome]]:
   """Return the runs of each cell, whose accuracy is that of its shot."""
   found = []
   for same in panels.group(outcomes, "key"):
-    tests = map(int, same[0].get("tests", ()))
-    for shot in (same[0]["labels"]["shot"], *tests):
-      found.append([of_shot(outcome, shot) for outcome in same])
+    labels = same[0]["labels"]
+    first = runs_lib.form(labels["way"], labels["shot"])
+    for form in (first, *same[0].get("tests", ())):
+      sizes = runs_lib.sizes(form)
+      found.append([of_task(outcome, *sizes) for outcome in same])
   order = {cell: at for at, cell in enumerate(published.TABLE3)}
 
   def place(same: panels.Same) -> tuple[int, float, bool]:

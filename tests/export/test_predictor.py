@@ -1,6 +1,7 @@
 """An exported model predicts what the run's learner does."""
 
 import dataclasses
+import json
 import sys
 
 import jax
@@ -18,6 +19,7 @@ from episodic_dp import models
 from episodic_dp import options
 from episodic_dp import run as run_lib
 from episodic_dp import training
+from episodic_dp.analysis import measure
 from episodic_dp.data.own_data import readers
 from episodic_dp.errors import DataError
 from episodic_dp.export import folder
@@ -335,6 +337,22 @@ def test_supervised_learning_takes_another_number_of_classes(tmp_path):
   config = tiny_runs.supervised_config()
   config = config.replace({"evaluation.way": 3})
   assert_same(config, tmp_path, tiny_runs.splits(), 3)
+
+
+def test_a_metric_learner_is_tested_on_another_number_of_classes(tmp_path):
+  config = tiny_runs.maml_config().replace(
+      {"learner.name": "protonet", "evaluation.way": 3}
+  )
+  splits = tiny_runs.splits()
+  assert_same(config, tmp_path, splits, 3)
+  learner, tested = config.make_learners((12, 12, 1), splits.validation)
+  assert (learner.way, tested.way, config.task["way"]) == (5, 3, 3)
+  of_three = measure.measure(tmp_path / "run", splits=splits)
+  of_two = measure.measure(tmp_path / "run", splits=splits, task={"way": 2})
+  written = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+  mean = written["single"]["accuracy"]["mean"]
+  assert mean == of_three["single"]["score"].mean
+  assert mean < of_two["single"]["score"].mean
 
 
 def assert_same(config, folder, splits, way=WAY):

@@ -20,6 +20,7 @@ from episodic_dp.models import networks
 from episodic_dp.training import evaluation
 from tests import fake_learner
 from tests import plans
+from tests.learners import bank
 
 WAY, SHOT, QUERY = 3, 2, 2
 
@@ -252,6 +253,26 @@ def test_queries_are_measured_one_by_one_and_together_on_demand():
   assert np.abs(alone - together).max() > 1e-3
   score = evaluator.score([params], tasks, together=True)
   assert score.mean == (together.argmax(-1) == labels).mean()
+
+
+@pytest.mark.parametrize("name", ["protonet", "ridge"])
+@pytest.mark.parametrize("network", ["conv4", "own", "features"])
+def test_an_image_of_many_tasks_is_embedded_once(name, network, monkeypatch):
+  size = (len(_tasks().images), *bank.NETWORKS[network])
+  images = np.random.default_rng(0).random(size, np.float32)
+  tasks = dataclasses.replace(_tasks(), images=images)
+  learner = bank.make(name, network, public=network == "conv4")
+  params = learner.init(jax.random.key(0))
+  monkeypatch.setattr(evaluation, "_BLOCK", 16)
+  found, labels = training.Evaluator(learner).outputs(params, tasks)
+  given = learner.public_moments(params)
+  for i, rows in enumerate(tasks.rows):
+    task = sampling.make_episode(tasks.keys[i], images[rows], tasks.episode)
+    wanted = learner.normalised(given).predict(
+        params, task.support, task.query.images
+    )
+    np.testing.assert_allclose(found[i], jax.nn.softmax(wanted), atol=1e-5)
+    np.testing.assert_array_equal(labels[i], task.query.labels)
 
 
 def _points():
