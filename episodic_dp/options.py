@@ -13,6 +13,7 @@ import importlib
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 from episodic_dp import _validate
+from episodic_dp import errors
 from episodic_dp.plain import Count
 from episodic_dp.plain import Fraction
 from episodic_dp.plain import NotNegative
@@ -55,7 +56,6 @@ class Network:
     start_digest: required digest of the arrays in start; a run records it.
     trained: part of the network that is trained; anything but "all" needs a
       start.
-    rank: rank of the trained matrices with trained="low_rank".
   """
 
   name: str = "conv4"
@@ -68,8 +68,7 @@ class Network:
   options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   start: str | None = None
   start_digest: str | None = None
-  trained: Literal["all", "scale_shift", "low_rank", "head"] = "all"
-  rank: Count = 4
+  trained: Literal["all", "scale_shift", "head"] = "all"
 
   def __post_init__(self) -> None:
     if not self.is_own:
@@ -94,6 +93,23 @@ class Network:
     if channels in STARTS and (self.name, self.width) == ("conv4", START_WIDTH):
       return dataclasses.replace(self, start=STARTS[channels])
     return dataclasses.replace(self, start=None, trained="all")
+
+
+def upgraded_network(data: Any) -> Any:
+  """Return the plain data of a `Network`, also of one with a rank, as in 2.x.
+
+  Raises:
+    RunError: the rank was that of its trained matrices.
+  """
+  if not isinstance(data, Mapping):
+    return data
+  if data.get("trained") == "low_rank":
+    raise errors.RunError(
+        "trained='low_rank': version 2.0 or 2.1 of episodic_dp trained it, and"
+        " this version does not: use the version that wrote it"
+    )
+  return {name: value for name, value in data.items() if name != "rank"}
+
 
 STEPS, CLOSED_FORM, SUPERVISED = "steps", "closed form", "supervised"
 

@@ -512,7 +512,8 @@ def five_digits(value: float, round_to: Callable[[float], int]) -> float:
 def _upgraded(source: Mapping[str, Any]) -> dict[str, Any]:
   """Return the fields of a config.json, also of one that 2.x wrote.
 
-  Version 2 wrote no schema, and the episode next to the plan.
+  Version 2 wrote no schema, the episode next to the plan, and the rank of a
+  network.
   """
   found = dict(source)
   schema = found.pop("schema", SCHEMA)
@@ -524,6 +525,8 @@ def _upgraded(source: Mapping[str, Any]) -> dict[str, Any]:
   plan = found.get("plan")
   if "episode" in found and isinstance(plan, Mapping):
     found["plan"] = {**plan, "episode": found.pop("episode")}
+  if "model" in found:
+    found["model"] = options.upgraded_network(found["model"])
   return found
 
 

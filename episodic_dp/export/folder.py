@@ -146,6 +146,7 @@ def describe(content: bytes, name: str) -> Description:
           " the run again"
       )
     data = {"backbone": None, "mirror": False, **data}
+    data["network"] = options.upgraded_network(data.get("network"))
     result = plain.from_plain(Description, data, name="model")
     _check_sizes(result)
   except (ValueError, KeyError, TypeError, RecursionError) as e:

@@ -760,6 +760,5 @@ def _network(
       model,
       start,
       trained=network.trained,
-      rank=network.rank,
       source="the start",
   )

@@ -61,7 +61,6 @@ def build(
         model,
         parts.read_weights(network.start),
         trained=network.trained,
-        rank=network.rank,
         source=source,
     )
     if network.start_digest not in (None, model.start):

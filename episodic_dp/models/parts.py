@@ -12,7 +12,6 @@ that the start was trained on.
 
 from collections.abc import Callable, Mapping
 import hashlib
-import math
 import os
 import pathlib
 import re
@@ -38,22 +37,17 @@ Weights = Mapping[str, np.ndarray]
 SUFFIXES = (".npz", ".safetensors")
 SHIPPED = tuple(options.STARTS.values())
 """Starts that the library ships."""
-Trained = Literal["all", "scale_shift", "low_rank", "head"]
-TRAINED = ("all", "scale_shift", "low_rank", "head")
+Trained = Literal["all", "scale_shift", "head"]
+TRAINED = ("all", "scale_shift", "head")
 _NONE = {
     "all": "parameters: give a network that has some",
     "scale_shift": (
-        "norms (arrays named 'scale'): use trained='low_rank', or a network"
-        " with norm='batch' or 'group'"
-    ),
-    "low_rank": (
-        "kernels (arrays of two axes or more) before its head: use"
-        " trained='head' or 'all'"
+        "norms (arrays named 'scale'): use a network with norm='batch' or"
+        " 'group'"
     ),
     "head": (
         "layer {head!r} (the features of a metric learner have none): use"
-        " trained='scale_shift' or 'low_rank', or a learner with a head, such"
-        " as maml"
+        " trained='scale_shift', or a learner with a head, such as maml"
     ),
 }
 """Missing parts that leave nothing to train, each with a remedy."""
@@ -154,7 +148,6 @@ def start_from(
     weights: Weights,
     *,
     trained: Trained = "all",
-    rank: int = 4,
     head: str = "head",
     source: str = "the start",
 ) -> model_lib.Model:
@@ -168,9 +161,7 @@ def start_from(
     model: the network.
     weights: name -> array, as from `read_weights`; public.
     trained: "all"; "scale_shift", the scale and the shift of the norms (FiLM);
-      "low_rank", a product of two factors that is added to every kernel (LoRA);
       "head", the head only.
-    rank: of "low_rank", at least 1; smaller kernels have at most full rank.
     head: the name of the last layer, at the top of the parameters.
     source: name of the weights in messages.
 
@@ -183,65 +174,34 @@ def start_from(
     RunError: nothing would be trained.
   """
   _validate.one_of("trained", trained, TRAINED)
-  _validate.count("rank", rank, 1)
   shapes = model.shapes
   start = jax.tree.map(jnp.asarray, fitted(weights, shapes, source, head))
-  moving = own_head = _head_names(shapes, head)
-  kernels: list[str] = []
+  chosen = own_head = _head_names(shapes, head)
   if trained == "all":
-    chosen = moving = set(by_name(shapes))
+    chosen = set(by_name(shapes))
   elif trained == "scale_shift":
     masks = by_name(norms(shapes))
     chosen = {name for name, is_norm in masks.items() if is_norm}
-    moving = own_head | chosen
-  elif trained == "low_rank":
-    chosen = {name for name in start.keys() - own_head if start[name].ndim >= 2}
-    kernels = sorted(chosen)
-  else:
-    chosen = own_head
   if not chosen:
     reason = _NONE[trained].format(head=head)
     raise RunError(
         f"trained={trained!r}: the network has no {reason}"
     )
+  moving = own_head | chosen
   frozen = {name: a for name, a in start.items() if name not in moving}
   draw = model.init
 
   def init(key: jax.Array) -> Params:
     drawn = by_name(draw(key)) | start
-    values: dict[str, Any] = {name: drawn[name] for name in moving}
-    for i, name in enumerate(kernels):
-      factors = _factors(jax.random.fold_in(key, i), start[name].shape, rank)
-      values[name] = factors
-    return of_names(shapes, values)
+    return of_names(shapes, {name: drawn[name] for name in moving})
 
   def whole(params: Params) -> Params:
-    given = by_name(params)
-    values = frozen | {name: given[name] for name in moving}
-    for name in kernels:
-      added = given[f"{name}/down"] @ given[f"{name}/up"]
-      values[name] = frozen[name] + added.reshape(frozen[name].shape)
-    return of_names(shapes, values)
+    return of_names(shapes, frozen | by_name(params))
 
   model = model._replace(init=jax.jit(init), start=digest(weights))
   if trained == "all":
     return model
   return _around(model, whole)
-
-
-def _factors(
-    key: jax.Array, shape: tuple[int, ...], rank: int
-) -> dict[str, jax.Array]:
-  """Return the factors of a low-rank update of a kernel.
-
-  Hu et al., "LoRA" (ICLR 2022), section 4.1: "down" is random and "up" zero, so
-  that the initial network is the start. A kernel is treated as a matrix
-  [entries, outputs].
-  """
-  rows, columns = math.prod(shape[:-1]), shape[-1]
-  size = min(rank, rows, columns)
-  down = jax.random.normal(key, (rows, size)) / math.sqrt(rows)
-  return {"down": down, "up": jnp.zeros((size, columns))}
 
 
 def _around(

@@ -19,9 +19,6 @@ _SETTINGS: dict[str, tuple[int, str, dict[str, Any]]] = {
     "the same, only scales and shifts trained": (
         6, "scenes", {"model.trained": "scale_shift"},
     ),
-    "the same, only low ranks trained": (
-        6, "scenes", {"model.trained": "low_rank"},
-    ),
 }
 # Scale -> expected tasks of a step, and steps.
 _SIZES = {"cpu": (400, 60), "full": (3200, 125)}
@@ -70,8 +67,8 @@ The picture is of tasks with one image of a class. The means are over keys, with
 the lowest and the highest in brackets. More images of a class cost a
 participant no privacy, and cost time. The runs are short: they sample a
 sixteenth of Table 3's tasks. From the public start, training only scales and
-shifts, or only low ranks, gains less than training all weights. The last key of
-the low ranks ran on a slower machine, which raises their time.
+shifts gains less than training all weights. Training only low ranks gained less
+too, 37.0 % (one image) and 49.5 % (five): they were last in commit b26b9922.
 
 Two forms of testing were tried on the six networks of seven images, on the same
 tasks, and are not part of the library. An average of the embeddings of an image

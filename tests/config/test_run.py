@@ -163,7 +163,11 @@ def test_the_config_of_an_older_version_is_read_and_of_a_later_one_refused():
   old = config.as_json()
   del old["schema"]
   old["episode"] = old["plan"].pop("episode")
+  old["model"]["rank"] = 4
   assert Run.parse(old).as_json() == config.as_json()
+  old["model"]["trained"] = "low_rank"
+  with pytest.raises(errors.RunError, match="version 2.0 .* trained it"):
+    Run.parse(old)
   with pytest.raises(errors.RunError, match="schema 4 .* reads schema 3"):
     Run.parse(config.as_json() | {"schema": 4})
 

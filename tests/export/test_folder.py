@@ -102,6 +102,7 @@ def test_a_pickle_is_not_opened(model):
     [
         (lambda d: d.update(format=9), "format is 9"),
         (lambda d: d["network"].update(name="conv5"), "model.name"),
+        (lambda d: d["network"].update(trained="low_rank"), "version 2.0 "),
         (lambda d: d["network"].update(name="os:system"), "does not hold"),
         (lambda d: d["network"].update(widths=[9]), "head/kernel"),
         (lambda d: d["network"].update(widths=[10**9]), "no run has"),
@@ -141,6 +142,7 @@ def test_a_model_that_no_run_has(model, edit, match):
 def test_a_folder_of_before_backbones_and_mirrors_is_read(model):
   def older(described):
     del described["backbone"], described["mirror"]
+    described["network"]["rank"] = 4
 
   change(model / folder.MODEL, older)
   reseal(model)
