@@ -8,17 +8,21 @@ from experiments.targets import budgets
 from experiments.targets import panels
 from experiments.targets import table3
 
-# Setting -> queries of a class, the start, and other fields.
-_SETTINGS: dict[str, tuple[int, str, dict[str, Any]]] = {
-    "3 images of a class, the first as support": (
-        2, "random", {"learner.rotate_support": False},
+# Setting -> classes and images of a class in a training task, and other fields.
+# The first one is the setting of the others but for what they name.
+_SETTINGS: dict[str, tuple[int, int, dict[str, Any]]] = {
+    "5 classes of 3 images, all in turn as support": (5, 3, {}),
+    "the first image as support": (5, 3, {"learner.rotate_support": False}),
+    "5 classes of 7 images": (5, 7, {}),
+    "10 classes of 2 images": (10, 2, {}),
+    "20 classes of 2 images": (20, 2, {}),
+    "a third of the rate": (5, 3, {
+        "optimizer.rate": 0.003, "optimizer.final_rate": 0.0003,
+    }),
+    "only scales and shifts trained": (
+        5, 3, {"model.trained": "scale_shift"}
     ),
-    "3 images, all in turn as support": (2, "random", {}),
-    "7 images in turn": (6, "random", {}),
-    "7 images in turn, from the public start": (6, "scenes", {}),
-    "the same, only scales and shifts trained": (
-        6, "scenes", {"model.trained": "scale_shift"},
-    ),
+    "from random weights": (5, 3, {"model.start": None}),
 }
 # Scale -> expected tasks of a step, and steps.
 _SIZES = {"cpu": (400, 60), "full": (3200, 125)}
@@ -33,17 +37,18 @@ def runs(scale: str) -> list[runs_lib.Run]:
     )]
   tasks, steps = _SIZES[scale]
   found = []
-  for number, (setting, (query, start, fields)) in enumerate(_SETTINGS.items()):
+  for number, (setting, (way, images, fields)) in enumerate(_SETTINGS.items()):
     model = dict(
         data="cifar_fs", way=5, further=[(5, 5)], participants=400_000,
-        tasks=tasks, steps=steps, arguments=dict(width=32, query=query),
-        overrides=table3.COLOURED | fields,
+        tasks=tasks, steps=steps,
+        arguments=dict(width=32, way=way, query=images - 1),
+        overrides=table3.COLOURED | {"evaluation.way": 5} | fields,
     )
     for key in range(table3.KEYS):
-      run = table3.run_of(model, start, table3.EPSILON, key)
+      run = table3.run_of(model, "scenes", table3.EPSILON, key)
       found.append(dataclasses.replace(
           run,
-          overrides={**run.overrides, "evaluation.every": steps},
+          overrides={**run.overrides, **fields, "evaluation.every": steps},
           name=f"frontier_{number}_{key}",
           labels=dict(setting=setting, key=key),
           on_validation=True,
