@@ -160,6 +160,12 @@ class Adapted:
     return Predictions(classes=self.classes, probabilities=probabilities)
 
 
+@jax.jit
+def _softmax(logits: jax.Array) -> jax.Array:
+  """Return probabilities; one program, where `jax.nn` compiles five."""
+  return jax.nn.softmax(logits, axis=-1)
+
+
 def _block(how: folder_lib.Preprocessing) -> int:
   """Return the number of rows of a block, a multiple of `_AT_ONCE`.
 
@@ -543,7 +549,7 @@ class Predictor:
     # The softmax is apart: XLA fuses it with the logits, which it then rounds
     # in two ways, so that large ones have no maximum.
     return [
-        np.asarray(jax.nn.softmax(logits(moments, own, values, count), axis=-1))
+        np.asarray(_softmax(logits(moments, own, values, count)))
         for (_, moments), own in zip(self.members, prepared, strict=True)
     ]
 

@@ -6,11 +6,11 @@ public settings in model.json and the example alone.
 
 from collections.abc import Iterable, Iterator, Sequence
 import itertools
+import sys
 from typing import Any
 
 import numpy as np
 from PIL import Image
-from scipy import sparse
 
 from episodic_dp import errors
 from episodic_dp.data.own_data import readers
@@ -52,7 +52,9 @@ def given(images: Any) -> Any:
   Raises:
     DataError: they are sparse, masked, empty or no array.
   """
-  if sparse.issparse(images):
+  # A matrix of a library that is not loaded does not exist.
+  sparse = sys.modules.get("scipy.sparse")
+  if sparse is not None and sparse.issparse(images):
     raise errors.DataError("the examples are sparse: give X.toarray()")
   if np.ma.isMaskedArray(images):
     raise errors.DataError(

@@ -32,7 +32,6 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
-import scipy.special
 
 from episodic_dp import errors
 from episodic_dp import models
@@ -85,7 +84,10 @@ class Released:
     cosines = np.einsum(
         "nmd,cmd->mnc", directions(embedded, self.centre), self.prototypes
     )
-    each = scipy.special.softmax(SHARPNESS * cosines, axis=-1)
+    # Lazy import: other predictions need no SciPy.
+    from scipy import special
+
+    each = special.softmax(SHARPNESS * cosines, axis=-1)
     return each.mean(axis=0).astype(np.float32)
 
   def encoded(self) -> bytes:

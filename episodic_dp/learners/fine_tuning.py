@@ -1,15 +1,18 @@
 """Plain fine-tuning: the baseline for networks that were trained elsewhere."""
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 import jax
 from jax import lax
 import jax.numpy as jnp
-import optax
 
 from episodic_dp.learners import learner
 from episodic_dp.models import parts
 from episodic_dp.sampling import episodes
+
+if TYPE_CHECKING:
+  import optax
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,7 +25,8 @@ class FineTuning(learner.TaskLearner):
   Attributes:
     model: the network, with as many outputs as a task has classes.
     inner_steps: steps on the whole support set.
-    optimizer: an Optax transformation for these steps.
+    optimizer: an Optax transformation for these steps; None for SGD at a rate
+      of 0.1.
     body: whether the layers before the head are trained too.
     fresh_head: whether to start with a head of zeros of this network's shape. A
       network that was trained for other classes has a head of another size.
@@ -31,7 +35,7 @@ class FineTuning(learner.TaskLearner):
   """
 
   inner_steps: int = 30
-  optimizer: optax.GradientTransformation = optax.sgd(0.1)
+  optimizer: "optax.GradientTransformation | None" = None
   body: bool = True
   fresh_head: bool = True
   head: str = "head"
@@ -57,6 +61,10 @@ class FineTuning(learner.TaskLearner):
     Raises:
       RunError: no parameters have the head's name.
     """
+    # Lazy import: a metric learner predicts without Optax.
+    import optax
+
+    optimizer = self.optimizer or optax.sgd(0.1)
     if self.fresh_head:
       params = self.with_fresh_head(params)
     moving, still = params, jax.tree.map(lambda _: None, params)
@@ -70,12 +78,12 @@ class FineTuning(learner.TaskLearner):
 
     def step(carry, i):
       moving, state = carry
-      updates, state = self.optimizer.update(
+      updates, state = optimizer.update(
           gradient(moving, support, i), state, moving
       )
       return (optax.apply_updates(moving, updates), state), None
 
-    start = (moving, self.optimizer.init(moving))
+    start = (moving, optimizer.init(moving))
     (moving, _), _ = lax.scan(step, start, jnp.arange(self.inner_steps))
     return parts.merge(moving, still)
 

@@ -10,7 +10,6 @@ from typing import Any, Literal, NamedTuple, Self
 import jax
 from jax import lax
 import jax.numpy as jnp
-import optax
 
 from episodic_dp import _validate
 from episodic_dp import backends
@@ -39,6 +38,9 @@ def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
   Returns:
     A scalar.
   """
+  # Lazy import: predictions have no loss.
+  import optax
+
   return optax.softmax_cross_entropy_with_integer_labels(
       logits, labels
   ).mean()

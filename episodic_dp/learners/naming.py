@@ -1,7 +1,5 @@
 """Learners of their options."""
 
-import optax
-
 from episodic_dp import options
 from episodic_dp.learners import fine_tuning
 from episodic_dp.learners import learner as learner_lib
@@ -38,6 +36,9 @@ def make_fine_tuning(
     settings: its optimizer and steps.
     fresh_head: whether to start with a head of zeros.
   """
+  # Lazy import: a metric learner predicts without Optax.
+  import optax
+
   return fine_tuning.FineTuning(
       model,
       inner_steps=settings.steps,
