@@ -30,7 +30,7 @@ AUTO = "auto"
 STARTS = {1: "glyphs", 3: "scenes"}
 """Channels of an image -> start of the library."""
 START_WIDTH = 32
-_COSINE = "scenes"  # The start that was trained with cosine distances.
+COSINE = "scenes"  # The start that was trained with cosine distances.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ class Network:
     if not self.is_own:
       _validate.one_of("model.name", self.name, (*NETWORKS, "MODULE:FUNCTION"))
     # With a digest it is the start of a run that recorded its distances.
-    if self.start == _COSINE and self.start_digest is None:
+    if self.start == COSINE and self.start_digest is None:
       object.__setattr__(self, "cosine", True)  # The dataclass is frozen.
 
   @property

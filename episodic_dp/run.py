@@ -356,6 +356,14 @@ class Run:
           "config.model.trained", self.model.trained,
           "all without public weights (config.model.start)",
       )
+    model = self.model
+    ignored = model.is_own or self.outputs and model.name != "features"
+    # The start that sets it does so for every learner.
+    if ignored and model.cosine and model.start != options.COSINE:
+      raise _validate.refusal(
+          "config.model.cosine", True, f"False for {model.name} with {name}: it"
+          " is for protonet and ridge on conv4, resnet12, conv1d or features",
+      )
     if self.optimizer.warm_up >= self.steps:
       raise _validate.refusal(
           "config.optimizer.warm_up", self.optimizer.warm_up,

@@ -62,7 +62,8 @@ def on_features(
       "data.options.backbone": {"file": backbone},
       "model.name": network,
       "model.linear": False,
-      "model.cosine": True,  # With a learned scale of each feature.
+      # With a learned scale of each feature.
+      "model.cosine": network == "features",
   })
 
 
