@@ -142,21 +142,28 @@ def test_large_pictures_are_refused_before_their_pixels(tmp_path, side):
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"text", b"\x89PNG\r\n\x1a\n" + b"\0" * 40, "cut", "several"],
+    [b"", b"text", b"\x89PNG\r\n\x1a\n" + b"\0" * 40, "cut", ".tif", ".gif", ".webp"],
 )
 def test_files_that_are_no_picture(tmp_path, content):
   path = tmp_path / "image.png"
   if content == "cut":
     Image.fromarray(RAMP).resize((64, 64)).save(path)
     content = path.read_bytes()[:-30]
-  elif content == "several":
-    path, pages = tmp_path / "image.tif", [Image.fromarray(RAMP)] * 3
+  elif isinstance(content, str):
+    path = path.with_suffix(content)
+    pages = [Image.fromarray(RAMP), Image.fromarray(255 - RAMP)]
     pages[0].save(path, save_all=True, append_images=pages[1:])
     content = path.read_bytes()
   path.write_bytes(content)
   with pytest.raises(DataError, match="cannot be read as an image") as caught:
     readers.read(path)
   assert str(caught.value).count(str(path)) == 1
+
+
+def test_the_preview_of_a_camera_is_no_second_picture(tmp_path):
+  path, picture = tmp_path / "a.jpg", Image.fromarray(RAMP)
+  picture.save(path, "MPO", save_all=True, append_images=[picture])
+  assert readers.read(path).values.shape[:2] == RAMP.shape
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def read_picture(path: pathlib.Path) -> Example:
   """Decode a picture; see `picture_of`.
 
   Raises:
-    DataError: the file cannot be read, holds several pictures of one kind, or
+    DataError: the file cannot be read, holds several pictures, or
       its values have no known scale.
   """
   with (
@@ -103,7 +103,8 @@ def read_picture(path: pathlib.Path) -> Example:
       foreign.picture(path) as picture,
   ):
     pages = getattr(picture, "n_frames", 1)
-    if pages > 1 and picture.format == "TIFF":
+    # Cameras add a preview to a JPEG, which is then an MPO.
+    if pages > 1 and picture.format != "MPO":
       raise DataError(f"it holds {pages} pages: save each as a file")
     ImageOps.exif_transpose(picture, in_place=True)
   return picture_of(picture, str(path))
