@@ -106,11 +106,13 @@ def parse_flags(
     text = str(e)
     if "flag 'config.FIELD'" in text:
       text = "this command takes no field of a config, --config.FIELD=VALUE"
-    missing = re.search(r"Flag (--\w+) must have a value", text)
-    if missing:
-      text = f"the flag {missing[1]} is missing"
+    text = re.sub(
+        r".*Flag (--\w+) must have a value.*", r"the flag \1 is missing", text
+    )
     if "flag 'epsilon'" in text:
       text += ": for the noise of a target, run episodic-dp calibrate --epsilon"
+    elif re.search("Unknown.*'$", text):
+      text += ": a field of a config is --config.FIELD=VALUE"
     return fail(f"{text} (--help lists the flags)")
   for name in values:
     # An empty file name would be the folder in which the command runs.

@@ -48,6 +48,7 @@ _BAD = {
     (*_ACCOUNT, "--config.zzzz.y=3"): "config.zzzz={'y': 3}: expected one of",
     (*_ACCOUNT, "--config.augmentation.flip=maybe"): "flip='maybe'",
     (*_ACCOUNT, "--workdr=x"): "'workdr'",
+    (*_ACCOUNT, "--steps=3"): "'steps': a field of a config is --config.FIELD",
     (*_ACCOUNT, "--epsilon=2"): "episodic-dp calibrate --epsilon",
     (*_ACCOUNT, "more"): "argument 'more' is not a flag",
     (*_ACCOUNT, "--config.mechanism.clip_norm=-1"): "clip_norm",
