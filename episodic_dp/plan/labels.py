@@ -22,6 +22,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "text": (str,),
     "bytes": (bytes,),
 }
+_MISSING = ("nan", "NaN", "<NA>", "NaT")
 _LONGEST = 120  # Characters of a name in a message.
 
 Where = Callable[[int], str]  # Position of a label -> its place, for messages.
@@ -100,18 +101,24 @@ def array_of(name: str, values: npt.ArrayLike) -> np.ndarray:
 
 
 def check_names(where: Where, names: Sequence[str]) -> None:
-  """Refuse names that differ only in blanks or in their Unicode form.
+  """Refuse missing names, and those that differ only in blanks or in form.
 
   Args:
     where: position of a name -> its place, for messages.
     names: names; equal ones are one unit.
 
   Raises:
-    DataError: there are two such names; it quotes both in ASCII.
+    DataError: there are two such names, which it quotes in ASCII, or one that
+      stands for a missing value.
   """
   found: dict[str, str] = {}
   for name in dict.fromkeys(names):
     form = " ".join(unicodedata.normalize("NFC", name).split())
+    if form in _MISSING:
+      raise DataError(
+          f"{where(names.index(name))} is {name!r}, as missing values are"
+          " written: leave it out, or give another name"
+      )
     other = found.setdefault(form, name)
     if other != name:
       first, second = (

@@ -336,6 +336,7 @@ E_ACUTE = ("Jos\u00e9", "Jose\u0301")
         (["x", "y", float("nan")], "row 2 of 'a' is nan, which is no label"),
         ([3, np.datetime64("NaT", "D")], "row 1 .* is no label"),
         (["x", ""], "row 1 of 'a' is '', which is no label"),
+        (["x", "nan"], "row 1 of 'a' is 'nan', as missing values"),
         (["x", " \t"], "row 1 .* is no label"),
         ([("x", 1), ("x", 2), 3], "row 0 .* is no label"),
         ([1, 2.0**53], r"row 1 of 'a' is 9007199254740992.0.* from 2\^53 on"),
