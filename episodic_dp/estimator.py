@@ -23,6 +23,7 @@ import zlib
 import numpy as np
 from sklearn import base
 from sklearn import exceptions
+from sklearn.utils import validation
 
 from episodic_dp import _validate
 from episodic_dp import accounting
@@ -187,6 +188,8 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
     for line in result.warnings:
       warnings.warn(line.strip(), stacklevel=2)
     self._set(predictor)
+    # The names of its columns, if it has any.
+    validation.validate_data(self, X, skip_check_array=True, ensure_2d=False)
     return self
 
   def _set(self, predictor: export.Predictor) -> None:
@@ -235,7 +238,7 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
       PlanError, UnsoundPlanError: as in `Predictor.adapt`.
     """
     self._adapted = self.predictor.adapt(
-        preprocessing.given(images), labels, people, **private
+        self._given(images), labels, people, **private
     )
     return self
 
@@ -252,12 +255,12 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
       NotFittedError: the estimator is not adapted.
       DataError: an example cannot be used.
     """
-    found = self._with_classes().predict(preprocessing.given(X)).labels
+    found = self._with_classes().predict(self._given(X)).labels
     return labels_lib.read("predictions", found)
 
   def predict_proba(self, X: Any) -> np.ndarray:
     """Return float32[n, classes], the probability of each of `classes_`."""
-    return self._with_classes().predict(preprocessing.given(X)).probabilities
+    return self._with_classes().predict(self._given(X)).probabilities
 
   def score(
       self, X: Any, y: Any, people: Any = None, sample_weight: Any = None
@@ -299,7 +302,7 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
       self, X: Any, labels: np.ndarray, people: Any, weights: np.ndarray
   ) -> float:
     """Return the mean share over the tasks of people; see `score`."""
-    images = preprocessing.given(X)
+    images = self._given(X)
     people = labels_lib.read("people", people)
     _check_rows(images, labels, people)
     shares = []
@@ -412,6 +415,13 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
     if getattr(self, name, None) is None:
       raise exceptions.NotFittedError(f"call {methods} first")
     return getattr(self, name)
+
+  def _given(self, X: object) -> Any:
+    """Return examples; ValueError for a frame of other columns than in `fit`.
+    """
+    return preprocessing.given(validation.validate_data(
+        self, X, reset=False, skip_check_array=True, ensure_2d=False
+    ))
 
   def _backbone(self) -> backbone_lib.Backbone | None:
     """Return the backbone with its digest, if there is one."""

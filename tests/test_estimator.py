@@ -329,6 +329,21 @@ def test_frames_of_several_types_are_features(fitted):
     model.predict(rows)
 
 
+@pytest.mark.few(1)
+def test_a_frame_has_the_columns_of_fit_in_its_order():
+  pyarrow = pytest.importorskip("pyarrow")
+  names, (features, labels, people) = [*"abcdef"], people_of((6,))
+
+  def frame(order):
+    return pyarrow.table({k: features[:, names.index(k)] for k in order})
+
+  model = episodic_dp.FewShotClassifier(**OPTIONS)
+  model.fit(frame(names), labels, people).adapt(frame(names), labels)
+  for method in (model.predict, model.predict_proba):
+    with pytest.raises(ValueError, match="in the same order"):
+      method(frame(reversed(names)))
+
+
 def test_too_small_an_epsilon_is_a_warning_of_python(caplog):
   model = episodic_dp.FewShotClassifier(**(OPTIONS | dict(epsilon=1.5)))
   with pytest.warns(UserWarning, match="more than a tenth of the") as heard:
@@ -362,6 +377,7 @@ def test_what_cannot_be_is_said():
       ("row 1 of the examples has shape", [images[0], images[0, 1:]]),
       ("a masked array", np.ma.masked_greater(features, 1.0)),
       ("have shape (): give an array", None),
+      ("have shape (360,): give an array", features[:, 0]),
       ("give an array", np.zeros((360, 0, 0))),
       ("give X.toarray()", sparse.csr_array(features)),
       ("are no array (not on this machine): give a NumPy array", Elsewhere()),

@@ -76,9 +76,11 @@ def given(images: Any) -> Any:
   if isinstance(images, Image.Image):
     raise errors.DataError("the examples are one image: give a list, [image]")
   found = labels.array_of("the examples", images)
-  if not found.ndim or not found.size:
+  if found.ndim < 1 + (found.dtype != object) or not found.size:
     raise errors.DataError(
-        f"the examples have shape {found.shape}: give an array [n, ...]"
+        f"the examples have shape {found.shape}: give an array [n, ...] of at"
+        " least one, a list of images, [x] for one alone, or X[:, None] for one"
+        " feature"
     )
   return found
 
