@@ -235,7 +235,7 @@ def test_wrong_options_are_named_before_anything_is_listed(option, value):
 
 
 def test_wrong_levels_are_refused(writers):
-  with pytest.raises(ValueError, match="2 folders deep.*name 3 levels"):
+  with pytest.raises(ValueError, match="folder depth 2.*name 3 levels"):
     parse(writers, "")
   with pytest.raises(ValueError, match="two or three levels"):
     preset("levels=image")
@@ -290,5 +290,5 @@ def test_a_protected_unit_is_in_no_public_part(tmp_path, caplog):
     config.resolved(root)
   for level in ("glyph", "drawing"):
     config.replace({"privacy_unit": level}).resolved(root)
-    assert "4 units of level 'writer'" in caplog.messages[-1]
+    assert "4 of the units of level 'writer'" in caplog.messages[-1]
     assert "'glyph'" not in caplog.text

@@ -163,8 +163,8 @@ def test_a_tree_is_listed_in_order_and_nothing_is_decoded(folder, caplog):
   counts = [len(c.records) for c in found.classes]
   assert counts == [CLASSES["class0"] + 1, *list(CLASSES.values())[1:], 0]
   assert found.levels == ("class", "image") and found.declared
-  assert "left out 2 files" in caplog.text and "notes.txt" in caplog.text
-  assert "counted 1 folders" in caplog.text
+  assert "left out 2 of the files" in caplog.text and "notes.txt" in caplog.text
+  assert "counted 1 of the folders" in caplog.text
   example = found.reader()(int(found.classes[2].records[1]))
   np.testing.assert_array_equal(
       example.values[..., 0], own_images.pixels(201)
@@ -196,10 +196,13 @@ def test_the_fingerprint_follows_names_and_content(folder):
     [
         (lambda r: (r / "class0" / "x.png").symlink_to(r), "a symbolic link"),
         (lambda r: (r / "link").symlink_to(r / "class1"), "a symbolic link"),
-        (lambda r: (r / "d" / "empty").mkdir(parents=True), "d/empty is 2"),
+        (lambda r: (r / "d" / "empty").mkdir(parents=True), "d/empty is at folder depth 2"),
         (lambda r: own_images.write(r / "beside.png"), "is in no folder"),
-        (lambda r: own_images.write(r / "d" / "e" / "0.png"), "is 1 folders"),
+        (lambda r: own_images.write(r / "class0" / "d" / "0.png"),
+         "000.png is beside folders"),
+        (lambda r: own_images.write(r / "d" / "e" / "0.png"), "at folder depth 1"),
         (lambda r: own_images.write(r / "train" / "0.png"), "give it train,"),
+        (lambda r: own_images.write(r / "Test" / "a" / "0.png"), "give it train,"),
         (shutil.rmtree, "mine does not exist"),
         (lambda r: [shutil.rmtree(p) for p in r.iterdir()], "holds no file"),
     ],
@@ -215,7 +218,7 @@ def test_trees_that_hold_a_record_twice_or_nowhere_are_refused(
 @pytest.mark.parametrize(
     "levels, text",
     [
-        (("group", "class", "image"), "1 folders deep.*=class/image.$"),
+        (("group", "class", "image"), "folder depth 1.*=class/image.$"),
         (("episode", "image"), "'episode' is not allowed"),
         (("class", "class", "image"), "expected two different names"),
     ],
@@ -248,7 +251,7 @@ def write(path, lines, header="file,patient,diagnosis"):
   return path
 
 
-def test_a_table_becomes_a_tree_in_the_order_of_the_levels(table):
+def test_a_table_becomes_a_tree_in_the_order_of_the_levels(table, caplog):
   found = trees.table_listing(table, LEVELS)
   paths = [c.path for c in found.classes]
   assert paths == sorted({(d, p) for _, p, d in ROWS}) and not found.declared
@@ -257,6 +260,8 @@ def test_a_table_becomes_a_tree_in_the_order_of_the_levels(table):
     wanted = {f.split("/")[-1] for f, p, d in ROWS if (d, p) == unit.path}
     assert names == wanted
   fewer = trees.table_listing(table, ("diagnosis", "image"))
+  (said,) = caplog.messages
+  assert said.startswith("left out the columns ['patient'] of")
   assert [len(c.records) for c in fewer.classes] == [5, 4, 3]
   table.write_text(
       '\ufefffile,class\n"scans/0_0.png","a, or b"\n', encoding="utf-8"
@@ -632,7 +637,7 @@ def test_broken_images_full_disks_and_copies_are_said(
   own_images.write(folder / "class1" / "again.png", 0)  # That of class 0.
   with caplog.at_level(logging.WARNING):
     load(folder)
-  assert "1 rows" in caplog.text and "same values" in caplog.text
+  assert "copies of other rows, 1 in" in caplog.text
   path = folder / "class3" / "001.png"
   path.write_bytes(path.read_bytes()[:60])
   with pytest.raises(DataError, match="class3/001.png cannot be read as"):

@@ -197,8 +197,8 @@ def _check_protected(found: Survey, protected: str) -> None:
       )
     if shared:
       logging.warning(
-          "%d units of level '%s' of %s are in training and in a public part: a"
-          " guarantee for one covers its examples in training alone",
+          "%d of the units of level '%s' of %s: in training and in a public"
+          " part; a guarantee for one covers its examples in training alone",
           len(shared), level, found.listing.source,
       )
 
@@ -320,7 +320,7 @@ def _rows(survey: Survey, options: OwnData, root: pathlib.Path) -> np.ndarray:
   copies = len(numbers) - len(seen)
   if seen and copies:
     logging.warning(
-        "%d rows of %s have the same values as another one: each copy is a"
+        "copies of other rows, %d in %s: each is a"
         " separate record, and a guarantee for one '%s' covers one of them",
         copies, listing.source, listing.levels[-1],
     )

@@ -145,7 +145,7 @@ def folder_listing(
   found = scan(root)
   top = sorted({path[0] for path in found.leaves if path})
   parts = set(dataset.PARTS)
-  names_parts = not parts.isdisjoint(top)
+  names_parts = not parts.isdisjoint(map(str.lower, top))
   if names_parts and parts != set(top):
     raise DataError(
         f"{root} has the folders {', '.join(top[:9])}: give it train,"
@@ -163,14 +163,14 @@ def folder_listing(
   for key, name in zip(keys, found.files):
     if key not in units:
       raise DataError(
-          f"{root / name} is in no folder of a class: make one folder per class"
-          " and put the files there"
+          f"{root / name} is beside folders, so it is in no folder of a class:"
+          " put it into one, or bring all files to one depth"
       )
   names = _folder_levels(root, keys, units, levels)
   empty = ["/".join(path) for path, _ in units - set(keys)]
   for what, some in (
-      ("left out %d files of %s that are not examples: %s", found.others),
-      ("counted %d folders of %s as empty units: %s", empty),
+      ("left out %d of the files of %s as no examples: %s", found.others),
+      ("counted %d of the folders of %s as empty units: %s", empty),
   ):
     if some:
       logging.warning(what, len(some), root, shown(sorted(some)))
@@ -196,18 +196,16 @@ def _folder_levels(
   wrong += [path for path, _ in keys if len(path) < depth]
   if wrong:
     raise DataError(
-        f"{root / '/'.join(wrong[0])} is {len(wrong[0])} folders deep and other"
-        f" files are {depth}: bring all files to one depth, and remove deeper"
+        f"{root / '/'.join(wrong[0])} is at folder depth {len(wrong[0])} and"
+        f" other files at {depth}: bring all files to one depth, and remove deeper"
         " empty folders"
     )
   default = _DEFAULT_LEVELS.get(depth, ())
-  names = default
-  if levels is not None:
-    names = tuple(levels)
+  names = tuple(levels or default)
   if len(names) != depth + 1:
     example = default or ("...", "image")
     raise DataError(
-        f"{root} has files {depth} folders deep and the levels are {names}:"
+        f"{root} has files at folder depth {depth} and the levels are {names}:"
         f" name {depth + 1} levels, the files last, as in {_named(example)}"
     )
   return names
@@ -326,4 +324,7 @@ def _table_levels(
         f" {_named(example)}; if one {last} is in several units above it, add"
         f" {rows.crossing_options(last, divided=_SPLIT in columns)}"
     )
+  others = sorted(set(labels).difference(chosen))
+  if others:
+    logging.warning("left out the columns %s of %s", shown(others), path)
   return chosen
