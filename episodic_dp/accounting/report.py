@@ -164,7 +164,7 @@ class Guarantee:
     if math.isfinite(self.epsilon):
       text = (
           f"{self.level}: epsilon {rounded_up(self.epsilon)} at delta"
-          f" {self.delta:g} ({self.neighbours}; {self.steps} steps;"
+          f" {self.delta:g} ({self.neighbours}; steps={self.steps};"
           f" {self.direction} direction; {self.accountant})"
       )
     return ". ".join(filter(None, (text, self.caveat)))

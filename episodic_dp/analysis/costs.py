@@ -71,7 +71,7 @@ def table(config: Run, result: Mapping[str, Any]) -> str:
         g["neighbours"],
     ))
   return "\n".join([
-      f"{config.steps} steps, one clipped gradient per"
+      f"steps={config.steps}, one clipped gradient per"
       f" {release.mechanism.clip_unit}, noise multiplier"
       f" {release.mechanism.noise_multiplier:g}",
       " > ".join(release.stage_lines),
@@ -97,8 +97,8 @@ def _task_line(release: plan_lib.Release) -> str:
   if release.filled < 1:
     lacking = f"\n{validation.lacking(release.filled)}"
   return (
-      f"a task has {episode.way} classes ({level}), each with {episode.shot}"
-      f" support and {episode.query} query examples{lacking}"
+      f"a task has {episode.way} classes ({level}), each with examples"
+      f" for support ({episode.shot}) and query ({episode.query}){lacking}"
   )
 
 

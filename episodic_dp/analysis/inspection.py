@@ -105,7 +105,7 @@ def draw_curve(data: Mapping[str, Any]) -> plotting.Figure:
   figure = plotting.figure(4.6, width=plotting.WIDE)
   figure.suptitle(
       f"z = {data['noise_multiplier']:g} per {data['clip_unit']},"
-      f" {data['steps']} steps"
+      f" steps={data['steps']}"
   )
   axes, gains = figure.subplots(1, 2)
   rates = data["false_positive_rates"]

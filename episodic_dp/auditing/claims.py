@@ -280,7 +280,7 @@ def table(result: dict[str, Any]) -> str:
     ))
     shared |= dict.fromkeys(row["assumptions"])
   lines = [
-      f"{result['steps']} steps, noise multiplier"
+      f"steps={result['steps']}, noise multiplier"
       f" {result['noise_multiplier']:g} per {result['clip_unit']}",
       " > ".join(result["stages"]),
       "",

@@ -65,7 +65,7 @@ class Calibration:
         f"noise_multiplier {self.noise_multiplier:g} spends epsilon"
         f" {report.rounded_up(self.epsilon)} of {self.target_epsilon:g} for a"
         f" {self.level} (delta {self.delta:g}{relation}) at"
-        f" {self.steps} steps{step}: {self.flag}"
+        f" steps={self.steps}{step}: {self.flag}"
     )
 
 
@@ -178,7 +178,7 @@ def spend(
         f"epsilon {epsilon:g} needs noise_multiplier"
         f" {found.noise_multiplier:g}, more than a tenth of the"
         f" {found.per_step:g} {found.drawn} of a step, so the model would learn"
-        f" little; with {config.steps} steps on {config.release.hierarchy} the"
+        f" little; with steps={config.steps} on {config.release.hierarchy} the"
         f" smallest useful epsilon is {reached}{advice} take fewer steps,"
         f" or train on more units of level '{found.level}'"
     )

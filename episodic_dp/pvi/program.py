@@ -376,7 +376,7 @@ def summary(spec: federation_lib.Spec, result: Learned) -> str:
       result.stopped,
       f"stopped by {result.stopped}; the same command resumes from there",
   )
-  lines = [f"{head}, after {result.rounds} rounds"]
+  lines = [f"{head}, after round {result.rounds}"]
   if spec.unit == federation_lib.CLIENT:
     (guarantee,) = result.guarantees
     return "\n".join([*lines, f"  {guarantee or 'nothing released'}"])

@@ -68,7 +68,7 @@ class Result:
 
   def __repr__(self) -> str:
     names = {"SIGINT": "Ctrl-C", "time limit": "its time limit"}
-    how = f"done: {self.steps} steps"
+    how = f"done after step {self.steps}"
     if self.stopped != "done":
       how = (
           f"stopped by {names.get(self.stopped, self.stopped)} after step"
@@ -116,8 +116,8 @@ class Result:
       )
     if self.units is not None and self.units < _FEW:
       found.append(
-          f"  The run protects only {self.units} units of level"
-          f" '{self.privacy_unit}'. With fewer than {_FEW} a small epsilon"
+          f"  The run protects only these units of level"
+          f" '{self.privacy_unit}': {self.units}. With fewer than {_FEW} a small epsilon"
           " leaves hardly any signal (docs/choosing.md)."
       )
     unit = self.guarantees.get(self.privacy_unit or "")
@@ -157,7 +157,7 @@ def guarantee_lines(
     else:
       lines.append(
           f"  {level:<{width}}  epsilon = {report.rounded_up(g.epsilon)} at"
-          f" delta = {g.delta:g} after {steps} steps ({g.neighbours})"
+          f" delta = {g.delta:g} after step {steps} ({g.neighbours})"
       )
   lines += [
       f"  {level:<{width}}  no guarantee (why: no_guarantee in {GUARANTEE})"

@@ -63,7 +63,7 @@ def test_text_and_json():
   g = guarantee()
   text = str(g)
   assert "\n" not in text
-  for part in ("participant", "0.498", "1e-06", "250 steps", "add or remove"):
+  for part in ("participant", "0.498", "1e-06", "steps=250", "add or remove"):
     assert part in text
   data = json.loads(json.dumps(g.as_dict(), allow_nan=False))
   assert data == g.as_dict()

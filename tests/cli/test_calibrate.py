@@ -71,7 +71,7 @@ def test_examples_take_the_place_of_tasks_that_are_not_formed(call):
   )
   assert re.match(
       r"noise_multiplier 1 spends epsilon 2\.9\d+ of 3 for a drawing .* at"
-      r" 100 steps of \S+ examples:"
+      r" steps=100 of \S+ examples:"
       r""" --config.plan.stages="\('Poisson\(\S+\)',\)"$""",
       done.stdout,
   ), done.stdout

@@ -92,7 +92,7 @@ def test_people_of_the_support_have_a_guarantee(call, folders, tmp_path):
   assert re.search("costs the same people .* --model=.*adapted", twice.stderr)
   for words, match in (
       ((model, query), "give --support"),
-      ((model, query, support), "2 folders deep"),
+      ((model, query, support), "folder depth 2"),
       ((model, query, support, "--delta=0.1"), "need --epsilon"),
       (
           (model, query, support, "--neighbours=replace-one"), "need --epsilon"

@@ -29,7 +29,7 @@ def test_a_table_of_ones_own_is_learned_and_resumed(call, tmp_path):
   run = ("pvi", "--config=own_table:epsilon=20,noise=2.0,rounds=2", *TINY)
   done = call(*run, *where)
   assert done.returncode == 0, done.stderr
-  assert "done, after 2 rounds" in done.stdout
+  assert "done, after round 2" in done.stdout
   assert "north, south, east: rows 8, visits 2: example: epsilon" in done.stdout
   assert "test: accuracy 0." in done.stdout
   summary = json.loads((folder / "guarantees.json").read_text())
@@ -41,7 +41,7 @@ def test_a_table_of_ones_own_is_learned_and_resumed(call, tmp_path):
   done = call("verify", folder / summary["clients"][1]["statement"])
   assert done.returncode == 0 and "FALSE" not in done.stdout
   done = call(*run, *where)
-  assert "done, after 2 rounds" in done.stdout
+  assert "done, after round 2" in done.stdout
   # Another order of visits is another run.
   done = call(*run, *where, "--config.server.order=sequential")
   assert done.returncode == 1 and "config.server.order" in done.stderr

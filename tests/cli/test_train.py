@@ -35,7 +35,7 @@ def trained(tmp_path_factory):
 
 def test_training_prints_guarantees_and_leaves_its_files(trained):
   folder, done = trained
-  assert "done: 2 steps" in done.stdout
+  assert "done after step 2" in done.stdout
   assert "; untrained " in done.stdout
   assert done.stdout.endswith(f"  results: {folder}\n")
   for level in ("participant", "point"):

@@ -51,7 +51,7 @@ def test_every_preset_is_known_by_its_name(call, name, monkeypatch, tmp_path):
   monkeypatch.chdir(tmp_path)
   done = call("account", f"--config={name}", "--config.steps=1")
   assert done.returncode == 0, done.stderr
-  assert done.stdout.startswith("1 steps, one clipped gradient per ")
+  assert done.stdout.startswith("steps=1, one clipped gradient per ")
 
 
 @pytest.mark.slow  # Builds and installs a wheel, and compiles a run.

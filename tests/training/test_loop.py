@@ -212,7 +212,7 @@ def test_a_terminal_shows_minutes_left_and_no_time_of_a_step(
   bars = [line for line in re.split("[\r\n]", shown) if "%|" in line]
   assert len(bars) > 4
   assert not re.search(r"\d:\d\d|s/step|step/s|\d ?s\b", "".join(bars))
-  assert repr(result).splitlines()[0] == "done: 12 steps"
+  assert repr(result).splitlines()[0] == "done after step 12"
 
 
 @pytest.mark.parametrize("terminal", [False, True])

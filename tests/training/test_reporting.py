@@ -27,7 +27,7 @@ def test_every_level_is_a_line_that_states_no_less_than_epsilon():
     assert words[0] == level
     stated = float(words[words.index("epsilon") + 2])
     assert guarantee.epsilon <= stated <= 1.001 * guarantee.epsilon
-    assert "delta = 1e-05 after 3 steps" in line
+    assert "delta = 1e-05 after step 3" in line
 
 
 def test_shared_records_and_levels_without_a_guarantee_are_said():
@@ -78,7 +78,7 @@ def test_every_curve_is_drawn_or_its_absence_is_said(tmp_path, levels):
         (0.55, 2.0, 200, []),  # Intervals of 0.03 each add up to 0.042.
         (0.54, 2.0, 200, ["no gain"]),
         (0.4, 20.0, 200, ["no gain", "hardly protects one user"]),
-        (0.9, 20.0, 36, ["only 36 units", "hardly protects one user"]),
+        (0.9, 20.0, 36, ["these units of level 'user': 36", "hardly protects one user"]),
     ],
 )
 def test_a_run_says_where_it_reached_or_protected_little(
