@@ -111,7 +111,7 @@ def read_picture(path: pathlib.Path) -> Example:
 
 
 def picture_of(picture: Image.Image, name: str) -> Example:
-  """Return a picture of Pillow as an example, put on white.
+  """Return a picture of Pillow as an example, upright and put on white.
 
   Grey pictures of 16 bits become float32, 65535 being 1; Pillow reads colours
   with 8 bits each.
@@ -121,7 +121,7 @@ def picture_of(picture: Image.Image, name: str) -> Example:
   """
   with foreign.reading(name, _NO_IMAGE, _REPAIR):
     foreign.check_picture(picture)
-    picture.load()
+    picture = ImageOps.exif_transpose(picture)
   if picture.mode.startswith("I;16"):
     return image_of(np.asarray(picture, np.uint16), name)
   if picture.mode in ("I", "F"):
