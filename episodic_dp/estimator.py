@@ -417,8 +417,7 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
     return getattr(self, name)
 
   def _given(self, X: object) -> Any:
-    """Return examples; ValueError for a frame of other columns than in `fit`.
-    """
+    """Return examples; ValueError for a frame with other columns than fit."""
     return preprocessing.given(validation.validate_data(
         self, X, reset=False, skip_check_array=True, ensure_2d=False
     ))

@@ -94,8 +94,8 @@ def listed(
   if {*depths} not in ({0}, {1}) and not by_person:
     wrong = next(name for name, depth in zip(names, depths) if depth != 1)
     raise errors.DataError(
-        f"{root / wrong} is at folder depth {wrong.count(os.sep)}: give a folder"
-        " of images for each class, or images alone"
+        f"{root / wrong} is at folder depth {wrong.count(os.sep)}: give a"
+        " folder of images for each class, or images alone"
     )
   parts = [*zip(*found.owners)]  # People and classes, classes, or nothing.
   for part in parts:

@@ -116,9 +116,9 @@ class Result:
       )
     if self.units is not None and self.units < _FEW:
       found.append(
-          f"  The run protects only these units of level"
-          f" '{self.privacy_unit}': {self.units}. With fewer than {_FEW} a small epsilon"
-          " leaves hardly any signal (docs/choosing.md)."
+          f"  The run protects only these units of level '{self.privacy_unit}':"
+          f" {self.units}. With fewer than {_FEW} a small epsilon leaves hardly"
+          " any signal (docs/choosing.md)."
       )
     unit = self.guarantees.get(self.privacy_unit or "")
     if unit is not None and _MOST_USEFUL < unit.epsilon < math.inf:

@@ -216,7 +216,7 @@ def test_changes_are_checked_again():
         ({"model.width": 0}, "config.model.width=0: .*at least 1"),
         ({"model.norm": "grup"}, "config.model.norm='grup'.*'group'"),
         ({"model.trained": "head"}, "public weights"),
-        ({"model.cosine": True}, "cosine=True: expected False for conv4 with m"),
+        ({"model.cosine": True}, "cosine=True: expected False for conv4"),
         ({"learner.name": "mamal"}, "learner.name='mamal'.*'maml'"),
         ({"optimizer.warm_up": 60}, "warm_up=60: expected less than 60"),
         ({"learner.name": "supervised"}, "single examples"),

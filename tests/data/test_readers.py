@@ -145,7 +145,10 @@ def test_large_pictures_are_refused_before_their_pixels(tmp_path, side):
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"text", b"\x89PNG\r\n\x1a\n" + b"\0" * 40, "cut", ".tif", ".gif", ".webp"],
+    [
+        b"", b"text", b"\x89PNG\r\n\x1a\n" + b"\0" * 40, "cut", ".tif",
+        ".gif", ".webp",
+    ],
 )
 def test_files_that_are_no_picture(tmp_path, content):
   path = tmp_path / "image.png"

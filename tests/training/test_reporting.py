@@ -78,7 +78,7 @@ def test_every_curve_is_drawn_or_its_absence_is_said(tmp_path, levels):
         (0.55, 2.0, 200, []),  # Intervals of 0.03 each add up to 0.042.
         (0.54, 2.0, 200, ["no gain"]),
         (0.4, 20.0, 200, ["no gain", "hardly protects one user"]),
-        (0.9, 20.0, 36, ["these units of level 'user': 36", "hardly protects one user"]),
+        (0.9, 20.0, 36, ["of level 'user': 36", "hardly protects one"]),
     ],
 )
 def test_a_run_says_where_it_reached_or_protected_little(

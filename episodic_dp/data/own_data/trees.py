@@ -197,16 +197,17 @@ def _folder_levels(
   if wrong:
     raise DataError(
         f"{root / '/'.join(wrong[0])} is at folder depth {len(wrong[0])} and"
-        f" other files at {depth}: bring all files to one depth, and remove deeper"
-        " empty folders"
+        f" other files at {depth}: bring all files to one depth, and remove"
+        " deeper empty folders"
     )
   default = _DEFAULT_LEVELS.get(depth, ())
   names = tuple(levels or default)
   if len(names) != depth + 1:
     example = default or ("...", "image")
     raise DataError(
-        f"{root} has files at folder depth {depth} and the levels are {names}:"
-        f" name {depth + 1} levels, the files last, as in {_named(example)}"
+        f"{root} has files at folder depth {depth} and the levels are"
+        f" {names}: name {depth + 1} levels, the files last, as in"
+        f" {_named(example)}"
     )
   return names
 
