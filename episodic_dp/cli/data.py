@@ -52,4 +52,4 @@ def main(values: flags.FlagValues) -> None:
   total = folders.write(parts, values.out)
   for part in parts.values():
     print(f"{part.name}: {part.hierarchy}")
-  print(f"number of images in {values.out}: {total}")
+  print(f"images in {values.out}: {total}")

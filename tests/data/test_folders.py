@@ -68,7 +68,7 @@ def test_the_command_writes_parts_that_own_data_keep(call, tmp_path):
   command = ("data", "--name=glyphs", options, f"--out={tmp_path / 'out'}")
   done = call(*command, "--part=all")
   assert done.returncode == 0, done.stderr
-  assert "28 images" in done.stdout
+  assert "out: 28\n" in done.stdout
   found = own_data.survey(tmp_path / "out", rows.OwnData())
   assert [tree.num_units(0) for tree in found.hierarchies.values()] == [3, 2, 2]
   assert (tmp_path / "out/train/participant2/glyph0/drawing1.png").exists()
