@@ -135,9 +135,9 @@ class Adapted:
       values = self.predictor.scaled(rows)
       if self.released is None:
         each = self.predictor.probabilities(
-            len(self.classes), self.prepared, _filled(values, size), len(rows)
+            len(self.classes), self.prepared, values
         )
-        found.append(np.mean(each, axis=0)[: len(rows)])
+        found.append(np.mean(each, axis=0))
       else:
         embedded = self.predictor.embedded(values)
         found.append(self.released.probabilities(embedded))
@@ -508,50 +508,63 @@ class Predictor:
     order = sorted(
         range(len(rows)), key=lambda i: (found[i], rows[i].tobytes())
     )
-    values, found = self.scaled(rows[order]), found[order]
-    model = learner.model
+    inputs, found = self._inputs(self.scaled(rows[order])), found[order]
+    model, count = learner.model, len(rows)
     mask = None
     # A network of own code that mixes examples takes them as they are.
     if model.moments is not None or not model.mixes_examples:
-      size, mask = _AT_ONCE, np.ones(len(values), bool)
-      while size < len(values):
+      size, mask = _AT_ONCE, np.ones(count, bool)
+      while size < count:
         size *= _GROWTH
-      values, found, mask = (_filled(a, size) for a in (values, found, mask))
-    support = episodes.Examples(
-        jnp.asarray(values),
-        jnp.asarray(found),
-        None if mask is None else jnp.asarray(mask),
-    )
-    return Adapted(
-        predictor=self,
-        classes=classes,
-        prepared=tuple(
-            adapt(params, moments, support) for params, moments in self.members
-        ),
-    )
+      found, mask, *inputs = (_filled(a, size) for a in (found, mask, *inputs))
+    prepared = []
+    for (params, moments), values in zip(self.members, inputs, strict=True):
+      support = episodes.Examples(*map(jnp.asarray, (values, found)))
+      if mask is not None:
+        support = support._replace(mask=jnp.asarray(mask))
+      prepared.append(adapt(params, moments, support))
+    return Adapted(predictor=self, classes=classes, prepared=tuple(prepared))
 
   def probabilities(
       self,
       way: int,
       prepared: Sequence[learner_lib.Prepared],
       values: np.ndarray,
-      count: int,
   ) -> list[np.ndarray]:
     """Return the probabilities [n, way] of scaled rows, for each checkpoint.
 
     Args:
       way: number of classes.
       prepared: for each checkpoint, from `adapt`.
-      values: float32[n, ...], a block of rows.
-      count: number of rows that count, the first ones.
+      values: float32[n, ...], at most a block.
     """
     _, _, logits, _ = self._functions(way)
-    # The softmax is apart: XLA fuses it with the logits, which it then rounds
-    # in two ways, so that large ones have no maximum.
-    return [
-        np.asarray(_softmax(logits(moments, own, values, count)))
-        for (_, moments), own in zip(self.members, prepared, strict=True)
-    ]
+    count, size = len(values), _block(self.description.preprocessing)
+    found = []
+    for (_, moments), own, inputs in zip(
+        self.members, prepared, self._inputs(values), strict=True
+    ):
+      scores = logits(moments, own, _filled(inputs, size), count)
+      # The softmax is apart: XLA fuses it with the logits, which it then rounds
+      # in two ways, so that large ones have no maximum.
+      found.append(np.asarray(_softmax(scores))[:count])
+    return found
+
+  @property
+  def _embeds(self) -> bool:
+    """Return whether an image's embedding is the same in all tasks."""
+    closed = self.description.learner.adaptation == options.CLOSED_FORM
+    _, moments = self.members[0]
+    return closed and (moments is not None or not self.network.mixes_examples)
+
+  def _inputs(self, values: np.ndarray) -> list[np.ndarray]:
+    """Return what the learner takes of scaled rows, for each checkpoint."""
+    if not self._embeds:
+      return [values] * len(self.members)
+    size = _block(self.description.preprocessing)
+    parts = range(0, len(values), size)
+    found = [self.embedded(values[i : i + size]) for i in parts]
+    return [*np.concatenate(found).swapaxes(0, 1)]
 
   def embedded(self, values: np.ndarray) -> np.ndarray:
     """Return float32[n, members, d], the embeddings of at most a block.
@@ -599,14 +612,18 @@ class Predictor:
   def _functions(self, way: int) -> tuple[learners.Learner, Any, Any, Any]:
     """Return the learner for tasks of n classes, and its compiled functions."""
     if way not in self.compiled:
-      learner = self._learner(way)
+      network = self._learner(way)
+      heads = network.on_features() if self._embeds else None
+
+      def of_inputs(moments: models_lib.Moments) -> learners.Learner:
+        return heads or network.normalised(moments)
 
       def adapt(
           params: models_lib.Params,
           moments: models_lib.Moments,
           support: episodes.Examples,
       ) -> learner_lib.Prepared:
-        return learner.normalised(moments).prepare(params, support)
+        return of_inputs(moments).prepare(params, support)
 
       def logits(
           moments: models_lib.Moments,
@@ -614,7 +631,7 @@ class Predictor:
           images: jax.Array,
           count: jax.Array,
       ) -> jax.Array:
-        own = learner.normalised(moments)
+        own = of_inputs(moments)
         return _in_parts(
             lambda part: own.answer(prepared, part), images, count
         )
@@ -625,12 +642,12 @@ class Predictor:
           images: jax.Array,
           count: jax.Array,
       ) -> jax.Array:
-        network = learner.network_params(params)
-        apply = learner.normalised(moments).model.apply
-        return _in_parts(lambda part: apply(network, part), images, count)
+        weights = network.network_params(params)
+        apply = network.normalised(moments).model.apply
+        return _in_parts(lambda part: apply(weights, part), images, count)
 
       self.compiled[way] = (
-          learner, backends.jit(adapt), backends.jit(logits),
+          heads or network, backends.jit(adapt), backends.jit(logits),
           backends.jit(embed),
       )
     return self.compiled[way]

@@ -138,6 +138,18 @@ def test_no_number_of_examples_compiles_again(run):
   assert logits._cache_size() == 1 and adapt._cache_size() == 2
 
 
+def test_a_metric_learner_compiles_its_network_for_all_numbers_of_classes(run):
+  loaded = test_onnx_graph.predictor_of(
+      run, *test_onnx_graph.NETWORKS["conv4 by groups"]
+  )
+  images = np.random.default_rng(0).random((8, *loaded.description.shape))
+  for way in (2, 4, 8):
+    adapted = loaded.adapt(images.astype(np.float32), np.arange(8) % way)
+    assert adapted.predict(images[:3].astype(np.float32)).labels
+  sizes = {way: made[-1]._cache_size() for way, made in loaded.compiled.items()}
+  assert sizes == {2: 1, 4: 0, 8: 0}
+
+
 def test_the_order_of_a_support_set_changes_no_bit(run):
   support, labels, query = task_of(run.splits)
   loaded = export.Predictor.load(run.model)
