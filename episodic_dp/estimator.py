@@ -281,8 +281,8 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
 
     Raises:
       NotFittedError, DataError: as in `predict`; or the labels are not as
-        many, or of another type than those of `adapt`; or no person has two
-        classes of more than `shot` examples.
+        many, or of another type than those of `adapt`, or name another class;
+        or no person has two classes of more than `shot` examples.
     """
     truth = labels_lib.read("labels", y)
     weights = _weights(sample_weight, len(truth))
@@ -295,6 +295,12 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
           f"there are {len(found)} images and {len(truth)} labels, and the"
           f" first labels of adapt and score are {' and '.join(kinds)}: give"
           " one label for each image, of one type in both"
+      )
+    unknown = np.setdiff1d(truth, self.classes_)
+    if unknown.size:
+      raise errors.DataError(
+          f"the label {errors.shown(unknown[0])} is none of the classes of"
+          " adapt: leave its images out, or adapt to some of them"
       )
     return float(np.average(found == truth, weights=weights))
 

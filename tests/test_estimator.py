@@ -95,6 +95,7 @@ def test_labels_are_compared_with_those_of_adapt(fitted):
         ("360 images and 359 labels", names[1:]),
         ("row 0 of labels is None", [None, *names[1:]]),
         ("of one type in both", other),
+        ("is none of the classes", [*names[1:], 2 * max(names)]),
     ):
       with pytest.raises(DataError, match=match):
         model.score(features, wrong)

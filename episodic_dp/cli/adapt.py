@@ -93,6 +93,12 @@ def main(values: flags.FlagValues) -> None:
     place = values[flag].value
     if place is not None:
       files.check_outside(values.out, str(place), f"--{flag}")
+  query = files.path_of(values.query).resolve()
+  if values.support and query == files.path_of(values.support).resolve():
+    app.fail(
+        "--query is the folder of --support: give other images, which a model"
+        " cannot have seen"
+    )
   names = ("delta", "public", "classes")
   given = {name: values[name].value for name in names}
   terms = {}

@@ -186,6 +186,7 @@ def test_what_is_wrong_ends_in_one_sentence(call, folders, tmp_path):
 
   out = tmp_path / "out"
   for query, match in (
+      ("support", "the folder of --support: give other images"),
       ("nowhere", "nowhere does not exist: give a folder"),
       ("model", "holds no file"),
   ):
