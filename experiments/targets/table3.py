@@ -49,16 +49,16 @@ _MODELS: tuple[_Model, ...] = (
     dict(
         data="cifar_fs", way=5, further=[(5, 5)], start="scenes",
         participants=400_000, tasks=800, steps=500,
-        arguments=dict(width=32, query=6), overrides=COLOURED,
+        arguments=dict(width=32, query=2), overrides=COLOURED,
         true=dict(tasks=400),
-        plain=dict(query=2, rate=0.00016, steps=6250),
+        plain=dict(rate=0.00016, steps=6250),
     ),
     dict(
         data="mini_imagenet", way=5, further=[(5, 5)], start="scenes",
         participants=100_000, tasks=800, steps=250,
-        arguments=dict(width=32, query=6, size=42), overrides=COLOURED,
+        arguments=dict(width=32, query=2, size=42), overrides=COLOURED,
         true=dict(tasks=400),
-        plain=dict(query=2, rate=0.00064, steps=3125),
+        plain=dict(rate=0.00064, steps=3125),
     ),
 )
 # The paper's learner, by the kind of its clipping.
@@ -399,7 +399,12 @@ steps was trained with two fresh keys, 3 and 4: 98.8 and 98.4 %, after 98.8 to
 ends in "-dirty": their tree had uncommitted changes.
 
 Rows of one image a call multiply the squared distances of Omniglot by 0.03,
-which was chosen by validation writers of MNIST, and see each image twice.
+which was chosen by validation writers of MNIST, and see each image twice. Their
+networks for Omniglot learn from tasks of twenty classes of two images and serve
+both cells. On 300 validation tasks of five classes the first key has 98.9 % so,
+and 98.1 % with tasks of five classes of five images (fewer images, by 1.6).
+Test tasks of Omniglot have one query of a class, as in the paper: with fifteen
+the first key has 98.0 ± 0.2 %.
 
 The means are over keys; "± " is the 95 % interval over 600 test tasks, which
 all keys share. The same network without privacy samples at least as many tasks
