@@ -117,7 +117,7 @@ def _minutes(same: panels.Same) -> str:
 
 
 def _earlier() -> list[list[str]]:
-  """Return the rows of table 3, whose queries came together."""
+  """Return the rows of table 3, the last of each start."""
   stored = json.loads(_TABLE3.read_text(encoding="utf-8"))["rows"]
   found = []
   for shot in (1, 5):
@@ -135,7 +135,7 @@ def _earlier() -> list[list[str]]:
       found.append([
           str(shot), f"{name}, 500 steps", f"{private['untrained']:.1f} %",
           f"{private['accuracy']:.1f} %", plain, "-",
-          f"whole batches, {private['version']}",
+          f"{private['queries'] or 'whole batches'}, {private['version']}",
       ])
   return found
 
