@@ -161,6 +161,7 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
     saved = json.dumps(plain.to_plain(self._saved())).encode()
     backbone = self._backbone()
     train = _dataset(X, y, people, backbone)
+    _with_columns(base.clone(self), X)  # Refused before epsilon is spent.
     run, _ = solving.spend(
         self._run(train, backbone), self.epsilon,
         warn=functools.partial(warnings.warn, stacklevel=3),
@@ -188,8 +189,7 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
     for line in result.warnings:
       warnings.warn(line.strip(), stacklevel=2)
     self._set(predictor)
-    # The names of its columns, if it has any.
-    validation.validate_data(self, X, skip_check_array=True, ensure_2d=False)
+    _with_columns(self, X)
     return self
 
   def _set(self, predictor: export.Predictor) -> None:
@@ -424,9 +424,9 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
 
   def _given(self, X: object) -> Any:
     """Return examples; ValueError for a frame with other columns than fit."""
-    return preprocessing.given(validation.validate_data(
-        self, X, reset=False, skip_check_array=True, ensure_2d=False
-    ))
+    if hasattr(self, "feature_names_in_"):  # A loaded model has none.
+      _with_columns(self, X, reset=False)
+    return preprocessing.given(X)
 
   def _backbone(self) -> backbone_lib.Backbone | None:
     """Return the backbone with its digest, if there is one."""
@@ -464,6 +464,15 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
     if run.model.start is None:  # The preset's scale is that of a start.
       run = run.replace({"learner.metric_scale": 1.0})
     return run.resolved()
+
+
+def _with_columns(
+    model: base.BaseEstimator, X: object, *, reset: bool = True
+) -> None:
+  """Take the names of a frame's columns, or compare them with those of fit."""
+  validation.validate_data(
+      model, X, reset=reset, skip_check_array=True, ensure_2d=False
+  )
 
 
 def _weights(given: Any, n: int) -> np.ndarray:

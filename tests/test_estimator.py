@@ -6,6 +6,7 @@ import pathlib
 import pickle
 import re
 from unittest import mock
+import warnings
 
 import numpy as np
 import pytest
@@ -331,7 +332,7 @@ def test_frames_of_several_types_are_features(fitted):
 
 
 @pytest.mark.few(1)
-def test_a_frame_has_the_columns_of_fit_in_its_order():
+def test_a_frame_has_the_columns_of_fit_in_its_order(tmp_path):
   pyarrow = pytest.importorskip("pyarrow")
   names, (features, labels, people) = [*"abcdef"], people_of((6,))
 
@@ -343,6 +344,20 @@ def test_a_frame_has_the_columns_of_fit_in_its_order():
   for method in (model.predict, model.predict_proba):
     with pytest.raises(ValueError, match="in the same order"):
       method(frame(reversed(names)))
+  model.save(tmp_path / "model")
+  model = episodic_dp.FewShotClassifier.load(tmp_path / "model")
+  with warnings.catch_warnings(action="error"):
+    model.adapt(frame(names), labels).predict(frame(names))
+
+
+def test_columns_without_names_are_refused_before_training():
+  pyarrow = pytest.importorskip("pyarrow")
+  features, labels, people = people_of((2,))
+  frame = pyarrow.Table.from_arrays([*features.T], names=["a", "a"])
+  model = episodic_dp.FewShotClassifier(**OPTIONS)
+  with pytest.raises(Exception, match="unique column names"):
+    model.fit(frame, labels, people)
+  assert not hasattr(model, "_predictor")
 
 
 def test_too_small_an_epsilon_is_a_warning_of_python(caplog):
