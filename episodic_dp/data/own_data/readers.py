@@ -100,7 +100,9 @@ def read_picture(path: pathlib.Path) -> Example:
   """
   with (
       foreign.reading(path, _NO_IMAGE, _REPAIR),
-      foreign.picture(path) as picture,
+      # Pillow maps a named TIFF, and scrambles one that is to be turned.
+      path.open("rb") as file,
+      foreign.picture(file) as picture,
   ):
     pages = getattr(picture, "n_frames", 1)
     # Cameras add a preview to a JPEG, which is then an MPO.
