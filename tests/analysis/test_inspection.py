@@ -29,6 +29,12 @@ def test_the_figure_holds_public_tasks_of_the_plan(config):
   assert last.endswith("ε = 0.5") and len(drawn.axes) == inspection.TASKS
 
 
+def test_tasks_are_no_larger_than_public_units_hold(config):
+  fewer = {"learner.name": "protonet", "evaluation.way": 3}
+  tasks = inspection.public_tasks(config.replace(fewer), None, False)
+  assert tasks.rows.shape == (inspection.TASKS, 3, 3)
+
+
 def test_points_have_no_contact_sheet():
   points = sinusoid.sinusoid(participants=300, rate=0.1, steps=5)
   assert inspection.public_tasks(points, None, False) is None
