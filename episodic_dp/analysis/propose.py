@@ -198,7 +198,14 @@ def measure(
       way=episode.way, shot=episode.shot, query=episode.query
   )
   draw = functools.partial(training.sample_tasks, public, **size)
-  tasks = draw(count=_TASKS, seed=0)
+  try:
+    tasks = draw(count=_TASKS, seed=0)
+  except PlanError as e:
+    raise PlanError(
+        "plan takes gradients of public tasks as large as those of training,"
+        " and the validation split cannot fill one: give it larger units, or"
+        " use episodic-dp calibrate"
+    ) from e
   params = learner.init(jax.random.key(config.seed))
   optimizer = state_lib.make_optimizer(
       dataclasses.replace(config.optimizer, warm_up=0), _WARM_STEPS

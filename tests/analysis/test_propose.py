@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from episodic_dp import accounting
+from episodic_dp import data
 from episodic_dp import errors
 from episodic_dp import plan as plan_lib
 from episodic_dp import training
@@ -182,6 +183,14 @@ def test_tasks_that_lack_examples_are_counted_as_by_enumeration():
       "mechanism.clip_unit": "episode",
   })
   assert classes.release.filled == pytest.approx(1 / 6)
+
+
+def test_public_units_that_fill_no_training_task_are_told():
+  public = data.load(
+      "glyphs", glyphs=3, participants=1, validation_participants=2
+  ).validation
+  with pytest.raises(errors.PlanError, match="use episodic-dp calibrate"):
+    propose.measure(CONFIG, public)
 
 
 @pytest.mark.parametrize("drawings, query", [(9, 8), (8, 4), (4, None)])

@@ -159,9 +159,9 @@ def _check_test_tasks(found: Survey, task: Mapping[str, Any]) -> None:
           f"the {part} part of {found.listing.source} does not suit the"
           f" test tasks: it holds {tree}, and a task takes {task['way']}"
           f" classes with {task['shot'] + task['query']} examples each; give it"
-          " larger units, or ask for less by config.evaluation.shot and query,"
-          " or by way, as in own_data(way=2) (in a command"
-          " --config=own_data:way=2)"
+          " larger units, or ask for less by config.evaluation.shot, query and,"
+          " for protonet and ridge, way; or by way, as in own_data(way=2) (in a"
+          " command --config=own_data:way=2)"
       ) from e
     units, held, level = fitting.num_units(0), tree.num_units(0), tree.levels[0]
     if units < held or units == 1:
