@@ -103,9 +103,11 @@ def attack(
       guarantee = None
     with phases.phase(f"attacking {name}"):
       splits = config.data.load(data_dir=data_dir, download=download)
-      learner, _ = config.make_learners(
+      learner, tested = config.make_learners(
           splits.train.image_shape, splits.validation
       )
+      if config.way < release.plan.task_form.way:
+        learner = tested  # See `draw_tasks`.
       like = learner.init(jax.random.key(config.seed))
       params, _ = checkpoints.restore(step, like)
       evaluator = training.Evaluator(learner)
@@ -181,6 +183,8 @@ def draw_tasks(
 ) -> tuple[training.evaluation.Tasks, np.ndarray]:
   """Sample tasks of the first participants, as evaluation does.
 
+  They are as large as training tasks, unless test tasks have fewer classes.
+
   Returns:
     The tasks, and the participant of each, int[tasks].
 
@@ -189,8 +193,9 @@ def draw_tasks(
   """
   hierarchy, episode = dataset.hierarchy, config.release.plan.task_form
   drawn = training.sample_tasks(
-      dataset, way=episode.way, shot=episode.shot, query=episode.query,
-      classes=episode.classes, count=tasks * hierarchy.num_units(0), seed=seed,
+      dataset, way=min(episode.way, config.way), shot=episode.shot,
+      query=episode.query, classes=episode.classes,
+      count=tasks * hierarchy.num_units(0), seed=seed,
   )
   owners = np.arange(hierarchy.num_units(0))
   for k in range(1, hierarchy.depth):
