@@ -32,7 +32,7 @@ from episodic_dp.sampling import episodes
 
 _Z = 1.96  # Of a 95 % interval.
 _AT_ONCE = 8  # Tasks whose images a device holds at once.
-_BLOCK = 256  # Images that a device embeds at once.
+_BLOCK, _VALUES = 256, 2**21  # Images that a device embeds at once, and pixels.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -242,7 +242,8 @@ class Evaluator:
   ) -> Tasks:
     """Return the tasks with the features of their images."""
     rows, places = np.unique(tasks.rows, return_inverse=True)
-    size = self._mesh.size * _BLOCK
+    fitting = max(1, _VALUES // tasks.images[0].size)
+    size = self._mesh.size * min(fitting, _BLOCK)
     features = []
     for start in range(0, len(rows), size):
       # The last block is filled with its last image.

@@ -53,6 +53,21 @@ def _evaluator():
   return training.Evaluator(_Nearest())
 
 
+def test_large_images_are_embedded_a_few_at_once():
+  seen = []
+
+  def apply(params, images):
+    seen.append(len(images))
+    return images[:, :4] * params
+
+  network = models.Model(lambda key: jnp.ones((1, 4)), apply, False)
+  images = np.zeros((120, 2**16), np.float32)
+  training.Evaluator(learners.ProtoNet(network, way=WAY)).outputs(
+      np.ones((1, 4)), dataclasses.replace(_tasks(), images=images)
+  )
+  assert max(seen) == 32
+
+
 def test_features_of_any_scale_have_probabilities():
   rng = np.random.default_rng(0)
   images = 1e7 * rng.standard_normal((120, 6), np.float32)
