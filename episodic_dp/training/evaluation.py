@@ -20,6 +20,7 @@ from jax import lax
 import jax.numpy as jnp
 import numpy as np
 
+from episodic_dp import _validate
 from episodic_dp import backends
 from episodic_dp import learners
 from episodic_dp import plan as plan_lib
@@ -271,6 +272,9 @@ class Evaluator:
       softmax outputs float32[tasks, way * query, way] and labels int32[tasks,
       way * query]; in regression predictions and targets, both
       float32[tasks, query, targets].
+
+    Raises:
+      PlanError: the learner is for tasks of another number of classes.
     """
     params = sharding.replicate(self._mesh, params)
     given = self._moments(params)
@@ -292,6 +296,11 @@ class Evaluator:
           tasks.targets, together,
       )
       if not tasks.targets:
+        if output.shape[-1] != tasks.episode.way:
+          raise _validate.refusal(
+              "way", tasks.episode.way,
+              f"tasks of the {output.shape[-1]} classes of the learner",
+          )
         # Apart, as in `export.Predictor.probabilities`.
         output = jax.nn.softmax(output, axis=-1)
       outputs.append(np.asarray(output)[: count - start])

@@ -68,6 +68,15 @@ def test_large_images_are_embedded_a_few_at_once():
   assert max(seen) == 32
 
 
+def test_a_learner_for_tasks_of_other_classes_is_refused():
+  network = networks.features(None, True, (2,))
+  learner = learners.ProtoNet(network, way=WAY - 1)
+  tasks = dataclasses.replace(_tasks(), images=np.zeros((120, 2), np.float32))
+  params = learner.init(jax.random.key(0))
+  with pytest.raises(plan.PlanError, match="way=3: .* of the 2 classes"):
+    training.Evaluator(learner).score([params], tasks)
+
+
 def test_features_of_any_scale_have_probabilities():
   rng = np.random.default_rng(0)
   images = 1e7 * rng.standard_normal((120, 6), np.float32)
