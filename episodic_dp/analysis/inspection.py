@@ -46,10 +46,9 @@ def public_tasks(
   if validation.targets or len(validation.image_shape) != 3:
     return None
   # The public units may have fewer classes than a training task.
-  way = min(episode.way, config.way)
   return training.sample_tasks(
-      validation, way=way, shot=episode.shot, query=episode.query,
-      classes=episode.classes, count=TASKS, seed=0,
+      validation, way=min(episode.way, config.way), shot=episode.shot,
+      query=episode.query, classes=episode.classes, count=TASKS, seed=0,
   )
 
 

@@ -243,8 +243,7 @@ class Evaluator:
   ) -> Tasks:
     """Return the tasks with the features of their images."""
     rows, places = np.unique(tasks.rows, return_inverse=True)
-    fitting = max(1, _VALUES // tasks.images[0].size)
-    size = self._mesh.size * min(fitting, _BLOCK)
+    size = min(_BLOCK, 1 + _VALUES // tasks.images[0].size) * self._mesh.size
     features = []
     for start in range(0, len(rows), size):
       # The last block is filled with its last image.
@@ -298,8 +297,7 @@ class Evaluator:
       if not tasks.targets:
         if output.shape[-1] != tasks.episode.way:
           raise _validate.refusal(
-              "way", tasks.episode.way,
-              f"tasks of the {output.shape[-1]} classes of the learner",
+              "way", tasks.episode.way, "the number of classes of the learner"
           )
         # Apart, as in `export.Predictor.probabilities`.
         output = jax.nn.softmax(output, axis=-1)

@@ -30,8 +30,8 @@ def test_the_figure_holds_public_tasks_of_the_plan(config):
 
 
 def test_tasks_are_no_larger_than_public_units_hold(config):
-  fewer = {"learner.name": "protonet", "evaluation.way": 3}
-  tasks = inspection.public_tasks(config.replace(fewer), None, False)
+  config = config.replace({"learner.name": "protonet", "evaluation.way": 3})
+  tasks = inspection.public_tasks(config, None, False)
   assert tasks.rows.shape == (inspection.TASKS, 3, 3)
 
 

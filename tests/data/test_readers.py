@@ -49,9 +49,8 @@ def test_pictures_keep_their_colours(tmp_path):
   assert (saved(tmp_path, clear) == 255).all()  # Laid on white.
   exif = Image.Exif()
   exif[0x0112] = 6  # Orientation: turn by 90 degrees, clockwise.
-  wide = Image.fromarray(RAMP[::2])
   for name in ("a.tif", "a.png"):
-    turned = saved(tmp_path, wide, name, exif=exif)
+    turned = saved(tmp_path, Image.fromarray(RAMP[::2]), name, exif=exif)
     np.testing.assert_array_equal(turned[..., 0], np.rot90(RAMP[::2], -1))
   with Image.open(tmp_path / "a.png") as opened:
     given = readers.picture_of(opened, "it").values

@@ -58,23 +58,15 @@ def test_large_images_are_embedded_a_few_at_once():
 
   def apply(params, images):
     seen.append(len(images))
-    return images[:, :4] * params
+    return images[:, :4]
 
-  network = models.Model(lambda key: jnp.ones((1, 4)), apply, False)
-  images = np.zeros((120, 2**16), np.float32)
-  training.Evaluator(learners.ProtoNet(network, way=WAY)).outputs(
-      np.ones((1, 4)), dataclasses.replace(_tasks(), images=images)
+  learner = learners.ProtoNet(models.Model(None, apply, False), way=5)
+  tasks = dataclasses.replace(
+      _tasks(), images=np.zeros((120, 65536), np.float32)
   )
-  assert max(seen) == 32
-
-
-def test_a_learner_for_tasks_of_other_classes_is_refused():
-  network = networks.features(None, True, (2,))
-  learner = learners.ProtoNet(network, way=WAY - 1)
-  tasks = dataclasses.replace(_tasks(), images=np.zeros((120, 2), np.float32))
-  params = learner.init(jax.random.key(0))
-  with pytest.raises(plan.PlanError, match="way=3: .* of the 2 classes"):
-    training.Evaluator(learner).score([params], tasks)
+  with pytest.raises(plan.PlanError, match="way=3: .* of the learner"):
+    training.Evaluator(learner).outputs({}, tasks)
+  assert max(seen) == 33
 
 
 def test_features_of_any_scale_have_probabilities():
