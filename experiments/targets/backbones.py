@@ -46,7 +46,8 @@ def _conv4(start: str, epsilon: float | None, key: int) -> runs_lib.Run:
   """Describe a shorter run of table 3, private or not, from a start."""
   (model,) = (m for m in table3.models("full") if m["data"] == "cifar_fs")
   plain = dict(rate=_TASKS / _PARTICIPANTS, steps=_STEPS)
-  shorter = {**model, "steps": _STEPS, "plain": plain}
+  arguments = model["arguments"] | {"query": 6}
+  shorter = {**model, "steps": _STEPS, "plain": plain, "arguments": arguments}
   run = table3.run_of(shorter, start, epsilon, key)
   return dataclasses.replace(
       run,
