@@ -160,7 +160,7 @@ def run_of(
       data=model["data"], way=model["way"], shot=1, private=private,
       start=start, epsilon=epsilon, steps=arguments["steps"],
       tasks_a_step=round(arguments["rate"] * model["participants"]),
-      classes=arguments.get("way", 5), images=1 + arguments.get("query", 1),
+      images=1 + arguments.get("query", 1),
   )
   kind = ""
   if "kind" in model:
@@ -169,7 +169,7 @@ def run_of(
   return runs_lib.Run(
       name=f"{model['data']}_{model['way']}_way{kind}_{start}"
       f"_{epsilon or 'plain'}_{labels['steps']}x{labels['tasks_a_step']}"
-      f"_{labels['classes']}x{labels['images']}_{key}",
+      f"x{labels['images']}_{key}",
       config=model["data"],
       arguments=budgets.text(arguments),
       overrides=overrides | budgets.every(arguments["steps"]),
