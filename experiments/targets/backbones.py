@@ -45,9 +45,11 @@ def runs(scale: str) -> list[runs_lib.Run]:
 def _conv4(start: str, epsilon: float | None, key: int) -> runs_lib.Run:
   """Describe a shorter run of table 3, private or not, from a start."""
   (model,) = (m for m in table3.models("full") if m["data"] == "cifar_fs")
-  plain = dict(rate=_TASKS / _PARTICIPANTS, steps=_STEPS)
-  arguments = model["arguments"] | {"query": 6}
-  shorter = {**model, "steps": _STEPS, "plain": plain, "arguments": arguments}
+  shorter = model | {
+      "steps": _STEPS,
+      "plain": dict(rate=_TASKS / _PARTICIPANTS, steps=_STEPS),
+      "arguments": model["arguments"] | {"query": 6},
+  }
   run = table3.run_of(shorter, start, epsilon, key)
   return dataclasses.replace(
       run,
