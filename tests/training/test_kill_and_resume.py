@@ -2,7 +2,6 @@
 
 import json
 import os
-import pathlib
 import shutil
 import signal
 import socket
@@ -21,9 +20,10 @@ from episodic_dp.training import metrics
 from episodic_dp.training import resume
 from episodic_dp.training import settings
 from episodic_dp.training import workdir
+from tests import processes
 from tests.training import tiny_run
 
-_SCRIPT = pathlib.Path(__file__).with_name("two_processes.py")
+_MODULE = "tests.training.two_processes"
 _STEPS = 30
 _LONG = 5_000
 
@@ -41,10 +41,10 @@ def _start(folder, steps, *words, count=1, **environment):
     numbers = [str(n) for n in (port, count, i)] if count > 1 else []
     started.append(subprocess.Popen(
         # The others have no folder, and could not make this one.
-        [sys.executable, str(_SCRIPT), "/proc/nowhere" if i else str(folder),
+        [sys.executable, "-m", _MODULE, "/proc/nowhere" if i else str(folder),
          str(steps), *numbers, *words],
-        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True,
+        cwd=processes.ROOT, env=environment,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ))
   return started
 

@@ -1,13 +1,12 @@
 """A tiny run, maybe one of several processes: WORKDIR STEPS [PORT COUNT ID].
 
-A script; process 0 alone uses the folder. "host" leaves the images on the host,
-in blocks of one task a device; "secret" draws the key from the system.
+A module to run; process 0 alone uses the folder. "host" leaves the images on
+the host, in blocks of one task a device; "secret" draws the key from the
+system.
 """
 
 import dataclasses
 import sys
-
-import tiny_run
 
 from episodic_dp import private
 from episodic_dp import training
@@ -15,6 +14,7 @@ from episodic_dp.cli import devices
 from episodic_dp.cli import exit_status
 from episodic_dp.private import meta_step
 from episodic_dp.training import processes
+from tests.training import tiny_run
 
 
 def main():
