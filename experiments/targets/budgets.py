@@ -27,14 +27,19 @@ SMALL = {"evaluation.validation_tasks": 8, "evaluation.test_tasks": 16}
 spent = panels.epsilon(LEVEL)
 
 
-def release(rate: float, noise: float = 1.0) -> plan_lib.Release:
-  """Describe a step that samples participants at this rate and clips each.
+def release(
+    first: float | plan_lib.Stage, noise: float = 1.0
+) -> plan_lib.Release:
+  """Describe a step that samples participants so and clips each.
 
-  The data of a participant, and the number of others, do not matter.
+  A number is the rate of `Poisson`. The data of a participant, and the number
+  of others, do not matter.
   """
+  if isinstance(first, float):
+    first = plan_lib.Poisson(first)
   return plan_lib.Release(
       plan_lib.Hierarchy.regular((1000,), levels=(LEVEL,)),
-      plan_lib.SamplingPlan((plan_lib.Poisson(rate),)),
+      plan_lib.SamplingPlan((first,)),
       plan_lib.Mechanism(
           clip_unit=LEVEL, clip_norm=1.0, noise_multiplier=noise
       ),
@@ -43,11 +48,11 @@ def release(rate: float, noise: float = 1.0) -> plan_lib.Release:
 
 @functools.lru_cache
 def noise_multiplier(
-    rate: float, steps: int, epsilon: float, delta: float
+    first: float | plan_lib.Stage, steps: int, epsilon: float, delta: float
 ) -> float:
   """Return the noise that spends (epsilon, delta), rounded up to six digits."""
   found = accounting.calibrate(
-      release(rate), steps=steps, epsilon=epsilon, delta=delta, level=LEVEL
+      release(first), steps=steps, epsilon=epsilon, delta=delta, level=LEVEL
   )
   return math.ceil(found.noise_multiplier * 1e6) / 1e6
 

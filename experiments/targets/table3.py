@@ -57,6 +57,7 @@ _MODELS: tuple[_Model, ...] = (
         data="mini_imagenet", way=5, further=[(5, 5)], start="scenes",
         participants=100_000, tasks=800, steps=250,
         arguments=dict(width=32, query=2, size=42), overrides=COLOURED,
+        allocated=True,
         true=dict(tasks=400),
         plain=dict(rate=0.00064, steps=3125),
     ),
@@ -150,8 +151,13 @@ def run_of(
   if private:
     rate = model["tasks"] / model["participants"]
     arguments |= dict(rate=rate, steps=model["steps"])
+    first = f"Poisson({rate})"
+    if model.get("allocated"):
+      first = f"RandomAllocation({round(1 / rate)})"
+      images = f"FixedSize({1 + arguments['query']})"
+      overrides["plan.stages"] = [first, "FixedSize(5)", images]
     overrides["mechanism.noise_multiplier"] = budgets.noise_multiplier(
-        rate, model["steps"], epsilon, budgets.DELTA
+        plan_lib.parse_stage(first), model["steps"], epsilon, budgets.DELTA
     )
   else:
     arguments |= model["plain"]
@@ -268,9 +274,8 @@ def tasks(same: panels.Same) -> int:
   """Return the expected number of tasks that a run has sampled."""
   config = same[0]["config"]
   stage = plan_lib.parse_stage(config["plan"]["stages"][0])
-  assert isinstance(stage, plan_lib.Poisson)  # As all runs here draw.
   units = config["data"]["options"]["participants"]
-  return round(stage.p * units) * same[0]["steps"]
+  return round(float(stage.rate(units)) * units) * same[0]["steps"]
 
 
 _LEARNERS = {"protonet": "prototypes", "maml": "MAML"}
