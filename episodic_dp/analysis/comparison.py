@@ -25,7 +25,8 @@ Run = dict[str, Any]
 
 Fields: "name" (the folder, or "mean of n: " and the setting), "runs" (1, or the
 number of averaged runs), "steps", "planned_steps" (None for a run that has not
-started), "finished", "scores" (name -> {"kind", "mean", "low", "high", "step"}
+started), "finished", "task" (of validation and test, such as "5-way 1-shot"; ""
+if it has no classes), "scores" (name -> {"kind", "mean", "low", "high", "step"}
 for "validation", "single" and "ensemble" on test tasks) and "stated" (level ->
 {"epsilon", "delta", "steps"}; for a mean the largest epsilon of its runs).
 """
@@ -141,7 +142,16 @@ def _read(folder: pathlib.Path) -> tuple[Run, dict[str, Any]]:
         " its files again with episodic-dp train and episodic-dp evaluate"
     ) from e
   setting = {k: v for k, v in _flat(config) if k not in _KEYS}
+  run["task"] = _task(setting)
   return run, setting | {"data": trees}
+
+
+def _task(setting: Mapping[str, Any]) -> str:
+  """Name the form of a validation or test task; "" without classes."""
+  way = setting.get("evaluation.way") or setting.get("plan.episode.way")
+  if not way:
+    return ""
+  return f"{way}-way {setting.get('evaluation.shot')}-shot"
 
 
 def _scores(
@@ -222,6 +232,7 @@ def text(rows: Sequence[Run]) -> str:
     measured.update(row["scores"])
     levels.update(row["stated"])
   scores = {n: title for n, title in _SCORES.items() if n in measured}
+  differ = len({row["task"] for row in rows}) > 1
   for row in rows:
     steps = str(row["steps"])
     if not row["finished"]:
@@ -229,10 +240,13 @@ def text(rows: Sequence[Run]) -> str:
     body.append([
         row["name"],
         steps,
+        *([row["task"] or "-"] if differ else []),
         *(_score_cell(row, name) for name in scores),
         *(_epsilon_cell(row, level) for level in levels),
     ])
   header = ["run", "steps", *scores.values(), *map("ε {}".format, levels)]
+  if differ:  # Their scores are not comparable.
+    header.insert(2, "test tasks")
   return "\n".join([tables.text(header, body), "", _NOTES])
 
 

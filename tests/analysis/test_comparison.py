@@ -95,6 +95,22 @@ def test_unfinished_runs_show_the_steps_of_score_and_epsilon(save):
   assert "10 of 20" in second and "(of" not in second
 
 
+def test_runs_of_other_test_tasks_are_told_apart(save, tmp_path):
+  for name, way in (("a", 5), ("b", None), ("c", 3)):
+    config = save(name) / "config.json"
+    files.write_json(config, json.loads(config.read_text()) | {
+        "plan": {"episode": {"way": 5}},
+        "evaluation": {"way": way, "shot": 1},
+    })
+  found = comparison.compare([tmp_path])
+  tasks = [run["task"] for run in found]
+  assert tasks == ["5-way 1-shot", "5-way 1-shot", "3-way 1-shot"]
+  header, _, *lines = comparison.text(found).splitlines()
+  assert "test tasks" in header
+  assert [task in line for task, line in zip(tasks, lines)] == [True] * 3
+  assert "test tasks" not in comparison.text(found[:2])
+
+
 def test_only_runs_that_differ_in_their_keys_are_averaged(save, tmp_path):
   values = (0.5, 0.6, 0.8)
   for seed, value in enumerate(values):

@@ -11,6 +11,7 @@ from episodic_dp import plan
 from episodic_dp import training
 from episodic_dp.analysis import costs
 from episodic_dp.config import presets
+from episodic_dp.config.presets.own_data import own_data as own_data_run
 from episodic_dp.data import originals
 from episodic_dp.data.own_data import load as own_data
 from episodic_dp.export import folder
@@ -241,6 +242,8 @@ def test_wrong_levels_are_refused(writers):
     preset("levels=image")
   with pytest.raises(ValueError, match="classes=diagnosis or.*=patient"):
     preset("levels=diagnosis/patient/image,classes=image")
+  with pytest.raises(ValueError, match=r"a tuple, \('class', 'image'\)"):
+    own_data_run(levels="class/image")
   with pytest.raises(FileNotFoundError, match="own_data needs data_dir"):
     preset().resolved()
 

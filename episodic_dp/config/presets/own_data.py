@@ -155,6 +155,10 @@ def own_data(
 
 def _check_levels(levels: tuple[str, ...], classes: str) -> None:
   """Raise PlanError unless there are two or three levels, one of classes."""
+  if isinstance(levels, str):
+    raise _validate.refusal(
+        "levels", levels, f"a tuple, {tuple(levels.split('/'))!r}"
+    )
   if len(levels) not in (2, 3):
     raise _validate.refusal(
         "config argument levels", "/".join(levels),
