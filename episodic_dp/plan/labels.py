@@ -51,8 +51,8 @@ def read(name: str, values: Any, where: Where | None = None) -> np.ndarray:
   Raises:
     DataError: they are no vector; or a label is missing, of another kind than
       the first, a float that may stand for several whole numbers, or text that
-      differs from another label only in blanks or in its Unicode form. The
-      message names its place.
+      differs from another label only in what `check_names` refuses. The message
+      names its place.
   """
   where = where or (lambda row: f"row {row} of {name}")
   if np.ma.is_masked(values):
@@ -101,7 +101,10 @@ def array_of(name: str, values: npt.ArrayLike) -> np.ndarray:
 
 
 def check_names(where: Where, names: Sequence[str]) -> None:
-  """Refuse missing names, and those that differ only in blanks or in form.
+  """Refuse missing names, and those that look alike.
+
+  They differ only in blanks, in invisible characters, such as a zero-width
+  space, or in their Unicode form.
 
   Args:
     where: position of a name -> its place, for messages.
@@ -113,7 +116,10 @@ def check_names(where: Where, names: Sequence[str]) -> None:
   """
   found: dict[str, str] = {}
   for name in dict.fromkeys(names):
-    form = " ".join(unicodedata.normalize("NFC", name).split())
+    form = unicodedata.normalize("NFC", name)
+    if not form.isprintable():
+      form = "".join(c for c in form if unicodedata.category(c) != "Cf")
+    form = " ".join(form.split())
     if form in _MISSING:
       raise DataError(
           f"{where(names.index(name))} is {name!r}, as missing values are"
@@ -126,9 +132,9 @@ def check_names(where: Where, names: Sequence[str]) -> None:
           for one in (other, name)
       )
       raise DataError(
-          f"{first} and {second}, which differ only in blanks or in their"
-          " Unicode form: spell one name one way, and make two names differ"
-          " visibly"
+          f"{first} and {second}, which differ only in blanks, in invisible"
+          " characters or in their Unicode form: spell one name one way, and"
+          " make two names differ visibly"
       )
 
 

@@ -355,7 +355,9 @@ def test_the_files_of_a_table_are_found_in_either_unicode_form(tmp_path):
     trees.table_listing(write(tmp_path / "t.csv", lines, "file,class"))
 
 
-@pytest.mark.parametrize("names", [(COMPOSED, APART), ("ann", "ann ")])
+@pytest.mark.parametrize(
+    "names", [(COMPOSED, APART), ("ann", "ann "), ("ann", "ann\u200b")]
+)
 @pytest.mark.parametrize("parts", [True, False])
 def test_names_that_look_alike_are_refused_by_every_source(
     tmp_path, names, parts

@@ -353,6 +353,9 @@ E_ACUTE = ("Jos\u00e9", "Jose\u0301")
         (["x", *E_ACUTE], r"row 1 of 'a' is 'Jos\\xe9' and row 2 .*u0301"),
         (["ann", "bo", "ann "], "row 0 of 'a' is 'ann' and row 2 .* is 'ann '"),
         (np.asarray(["a b", "a\u00a0 b"]), "differ only in blanks"),
+        (["ann", "ann \u200b"], r"is 'ann \\u200b'.* in invisible characters"),
+        (["\u05d0\u200f", "\u05d0"], r"u200f' and row 1 .* invisible"),
+        (["\ufeffann", "ann"], "invisible"),
         ({"x"}, r"'a' have shape \(\)"),
     ],
 )
