@@ -44,6 +44,9 @@ _BAD = {
     ("account", "--config=glyphs:widht=3"): "argument 'widht=3' is not known",
     ("account", "--config=DIR/broken.py"): "invalid syntax",
     ("account", "--config=DIR/empty.py"): "has no function get_config: define",
+    ("account", "--config=DIR/run.py"): "has no function get_config: define",
+    ("account", "--config=DIR/text.py"): "'text': write it after a colon",
+    ("account", "--config=DIR/named.py"): "'rate': write it after a colon",
     (*_ACCOUNT, "--config.stpes=3"): "config.stpes=3: expected one of the",
     (*_ACCOUNT, "--config.zzzz.y=3"): "config.zzzz={'y': 3}: expected one of",
     (*_ACCOUNT, "--config.augmentation.flip=maybe"): "flip='maybe'",
@@ -89,6 +92,9 @@ _BAD = {
 def test_a_bad_flag_is_one_sentence(call, tmp_path, arguments):
   (tmp_path / "broken.py").write_text("def get_config(:\n")
   (tmp_path / "empty.py").touch()
+  (tmp_path / "run.py").write_text("get_config = {}")
+  (tmp_path / "named.py").write_text("def get_config(*, rate): pass")
+  (tmp_path / "text.py").write_text("def get_config(text): pass")
   if any("own_data" in text for text in arguments):
     own_images.tree(tmp_path / "own", {f"class{k}": 2 for k in range(60)})
   done = call(*(a.replace("DIR", str(tmp_path)) for a in arguments))

@@ -71,7 +71,7 @@ def made(source: str, names: Sequence[str] = NAMES) -> Any:
     names: `NAMES` or `PVI_NAMES`.
 
   Raises:
-    RunError, PlanError: see `load`.
+    RunError, PlanError: see `load`; or a file's function needs a text.
   """
   name, _, text = source.partition(":")
   if name in names:
@@ -85,12 +85,20 @@ def made(source: str, names: Sequence[str] = NAMES) -> Any:
     raise errors.RunError(
         f"--config={name}: expected a file, or one of {', '.join(names)}"
     )
-  kinds = [p.kind for p in inspect.signature(make).parameters.values()]
+  signature = inspect.signature(make)
+  kinds = [p.kind for p in signature.parameters.values()]
   if any(kind is not inspect.Parameter.KEYWORD_ONLY for kind in kinds):
-    if text:
-      return make(text)
-    return make()
-  return make(**arguments(make, text))
+    given, named = [text] if text else [], {}
+  else:
+    given, named = [], arguments(make, text)
+  try:
+    signature.bind(*given, **named)
+  except TypeError as e:
+    raise errors.RunError(
+        f"--config={source}: get_config: {e}: write it after a colon, as in"
+        f" --config={name}:TEXT or {name}:NAME=VALUE, or give a default"
+    ) from e
+  return make(*given, **named)
 
 
 def arguments(make: Callable[..., Any], text: str) -> dict[str, Any]:
@@ -157,8 +165,8 @@ def _imported(path: str) -> Callable[..., Any]:
     raise errors.RunError(
         f"--config={path} cannot be read ({type(e).__name__}: {e}): correct it"
     ) from e
-  make: Callable[..., Any] | None = found.get("get_config")
-  if make is None:
+  make: object = found.get("get_config")
+  if not callable(make):
     raise errors.RunError(
         f"--config={path} has no function get_config: define one that returns a"
         " Run, or a mapping of the fields"
