@@ -369,6 +369,12 @@ class Elsewhere:
     raise TypeError("not on this machine")
 
 
+class Frame(Elsewhere):
+  """A frame of polars, whose dates become numbers beside numbers."""
+
+  dtypes = [np.float64, mock.Mock(**{"is_temporal.return_value": True})]
+
+
 def test_what_cannot_be_is_said():
   features, labels, people = people_of((6,))
   model = episodic_dp.FewShotClassifier(**OPTIONS)
@@ -389,6 +395,7 @@ def test_what_cannot_be_is_said():
       ("have shape (360,): give an array", features[:, 0]),
       ("give an array", np.zeros((360, 0, 0))),
       ("give X.toarray()", sparse.csr_array(features)),
+      ("leave it out, or give numbers in a unit", Frame()),
       ("are no array (not on this machine): give a NumPy array", Elsewhere()),
       ("are no array (not on this machine): give a NumPy array", [Elsewhere()]),
       ("at [0], which is no number", features.astype(str).astype(object)),

@@ -61,6 +61,13 @@ def given(images: Any) -> Any:
         "the examples are a masked array: give X.filled(VALUE), or leave out"
         " the rows with masked values"
     )
+  # A frame of polars would turn dates beside numbers into numbers.
+  for kind in getattr(images, "dtypes", ()):
+    if getattr(kind, "is_temporal", bool)():
+      raise errors.DataError(
+          f"a column of the examples is {kind}: leave it out, or give numbers"
+          " in a unit that is chosen in public"
+      )
   if isinstance(images, Sequence) and not isinstance(images, (str, bytes)):
     arrays = (labels.array_of("the examples", image) for image in images)
     kinds = {(array.shape, array.dtype) for array in arrays}
