@@ -8,6 +8,7 @@ import re
 from unittest import mock
 import warnings
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import sparse
@@ -385,6 +386,10 @@ def test_what_cannot_be_is_said():
   images = people_of((9, 9))[0]
   for match, wrong in (
       ("uint8, 0 to 255, or as float32, 0 to 1, and features", images / 3.0),
+      ("features of one length as numpy.stack(X)",
+       np.asarray([*features, None], object)[:-1]),
+      ("give whole numbers or floating point, as X.astype('float32')",
+       features.astype(jnp.bfloat16)),
       ("2 channels", np.stack([images, images], -1)),
       ("nearly black, with no value above 1 of 255", images.astype(np.uint16)),
       ("are nearly black", (images > 99).astype(np.uint8)),
@@ -423,7 +428,8 @@ def test_what_cannot_be_is_said():
       ("nothing would be learned", dict(way=5)),
       ("epsilon|noise", dict(way=2, epsilon=1e-6)),
       ("way=1: expected a whole number of at least 2", dict(way=1)),
-      ("FewShotClassifier.steps=0: expected", dict(way=2, steps=0)),
+      ("epsilon='2': expected a finite number$", dict(way=2, epsilon="2")),
+      ("FewShotClassifier.steps=0: expected", dict(epsilon=6.0, steps=0)),
       ("network=<.*>: expected a name, a file or 'MODULE:F",
        dict(network=make_model, steps=2, epsilon=9.0)),
       ("^start='glyphs': expected none", dict(start="glyphs", network=None)),

@@ -183,7 +183,8 @@ def image(given: Any, name: str) -> readers.Example:
   if values.ndim < 2:
     raise errors.DataError(
         f"{name} is {values.dtype} of shape {values.shape}: give images"
-        " [n, height, width], a list of such or of Pillow's, or [image] for one"
+        " [n, height, width], a list of such or of Pillow's, or [image] for"
+        " one, and features of one length as numpy.stack(X)"
     )
   if values.ndim == 2 and values.shape[1] in (1, 3):
     raise errors.DataError(
@@ -201,7 +202,7 @@ def image(given: Any, name: str) -> readers.Example:
     floating = np.issubdtype(values.dtype, np.floating)
     if not floating or not (values.min() >= 0 and values.max() <= 1):
       raise errors.DataError(
-          f"{name} is {values.dtype} with values that are not from 0 to 1: give"
+          f"{name} is {values.dtype} and not floating point from 0 to 1: give"
           " images as uint8, 0 to 255, or as float32, 0 to 1, and features as"
           " [n, features]"
       )

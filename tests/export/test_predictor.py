@@ -84,7 +84,7 @@ def test_what_it_cannot_take_is_told(run):
       ((support[:4], labels[:4]), "has 2 classes .* has 5 outputs"),
       ((support[:2], labels[:2]), "at least two classes"),
       ((support[:0], []), "give an array"),
-      ((support.astype(np.float32), labels), "not from 0 to 1"),
+      ((support.astype(np.float32), labels), "not floating point from 0 to 1"),
       ((support.astype(np.int64), labels), "int64"),
       ((np.repeat(support, 2, -1), labels), "number 0 .* 2 channels"),
       (([*support[:9], support[0, :0]], labels), "number 9"),

@@ -321,7 +321,8 @@ def features_of(values: np.ndarray, name: str) -> Example:
     values = values.astype(np.float64)
   if values.dtype.kind not in "biuf":
     raise DataError(
-        f"{name} is {values.dtype}: give whole numbers or floating point"
+        f"{name} is {values.dtype}: give whole numbers or floating point, as"
+        " X.astype('float32')"
     )
   if not 1 <= values.ndim <= _MOST_AXES or not values.size:
     raise DataError(
