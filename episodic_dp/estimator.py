@@ -263,7 +263,7 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
     return self._with_classes().predict(self._given(X)).probabilities
 
   def score(
-      self, X: Any, y: Any, people: Any = None, sample_weight: Any = None
+      self, X: Any, y: Any, *, people: Any = None, sample_weight: Any = None
   ) -> float:
     """Return the share of examples that are classified correctly.
 
@@ -349,7 +349,7 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
   @property
   def predictor(self) -> export.Predictor:
     """Return the trained model; NotFittedError if there is none."""
-    return self._of("_predictor", "fit")
+    return self._of("_predictor", "fit first")
 
   @property
   def guarantee(self) -> accounting.Guarantee:
@@ -415,11 +415,14 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
 
   def _with_classes(self) -> Adapted:
     """Return the adapted model; NotFittedError if there is none."""
-    return self._of("_adapted", "fit, then adapt,")
+    return self._of(
+        "_adapted", "fit, then adapt, first; a search needs no scoring=, and"
+        " set_score_request(people=True)"
+    )
 
   def _of(self, name: str, methods: str) -> Any:
     if getattr(self, name, None) is None:
-      raise exceptions.NotFittedError(f"call {methods} first")
+      raise exceptions.NotFittedError(f"call {methods}")
     return getattr(self, name)
 
   def _given(self, X: object) -> Any:

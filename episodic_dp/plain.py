@@ -35,7 +35,7 @@ Rate: TypeAlias = Annotated[float, _validate.positive, _validate.probability]
 
 _SCALARS: dict[Any, str] = {
     bool: "true or false",
-    float: "a finite number",
+    float: "a number",
     int: "a whole number",
     str: "text",
 }

@@ -239,10 +239,11 @@ def test_the_score_of_a_person_depends_on_no_other_person(fitted):
   model, (features, labels, people) = fitted
   drawn = np.random.default_rng(0).permutation(labels)  # Scores differ.
   each = [
-      model.score(features[own], drawn[own], people[own])
+      model.score(features[own], drawn[own], people=people[own])
       for own in people == np.unique(people)[:, None]
   ]
-  assert model.score(features, drawn, people) == pytest.approx(np.mean(each))
+  together = model.score(features, drawn, people=people)
+  assert together == pytest.approx(np.mean(each))
 
 
 @pytest.mark.few(1)
@@ -252,7 +253,7 @@ def test_weights_that_are_no_weights_are_refused(fitted, weights):
   model.adapt(features[:40], labels[:40])
   for who in (None, people):
     with pytest.raises(DataError, match="sample_weight has shape"):
-      model.score(features, labels, who, sample_weight=weights)
+      model.score(features, labels, people=who, sample_weight=weights)
   once = np.arange(360) < 200
   assert model.score(features, labels, sample_weight=once) == model.score(
       features[:200], labels[:200]
@@ -276,6 +277,9 @@ def test_a_pickle_and_a_copy_predict_the_same(fitted):
   assert unfitted.get_params() == model.get_params()
   with pytest.raises(exceptions.NotFittedError, match="call fit first"):
     unfitted.adapt(features, labels)
+  # A search that does not route people, or names a score, says what to do.
+  with pytest.raises(exceptions.NotFittedError, match="set_score_request"):
+    unfitted.score(features, labels)
 
 
 @pytest.mark.few(1)
@@ -428,7 +432,7 @@ def test_what_cannot_be_is_said():
       ("nothing would be learned", dict(way=5)),
       ("epsilon|noise", dict(way=2, epsilon=1e-6)),
       ("way=1: expected a whole number of at least 2", dict(way=1)),
-      ("epsilon='2': expected a finite number$", dict(way=2, epsilon="2")),
+      ("epsilon='2': expected a number$", dict(way=2, epsilon="2")),
       ("FewShotClassifier.steps=0: expected", dict(epsilon=6.0, steps=0)),
       ("network=<.*>: expected a name, a file or 'MODULE:F",
        dict(network=make_model, steps=2, epsilon=9.0)),

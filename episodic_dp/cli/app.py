@@ -108,7 +108,7 @@ def parse_flags(
       text = "this command takes no field of a config, --config.FIELD=VALUE"
     text = re.sub(
         r".*Flag (--\w+) must have a value.*", r"the flag \1 is missing", text
-    )
+    ).replace("\n", ", ")
     if "flag 'epsilon'" in text:
       text += ": for the noise of a target, run episodic-dp calibrate --epsilon"
     elif re.search("Unknown.*'$", text):

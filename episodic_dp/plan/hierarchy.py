@@ -208,7 +208,7 @@ class Hierarchy:
     Raises:
       DataError: arrays that are not vectors of one length; a label that is
         missing, of another type than the first, or not exact; two names that
-        differ only in blanks or in their Unicode form; or a row in a unit that
+        look alike; or a row in a unit that
         is not declared.
       PlanError: no arrays, or a crossing level that cannot cross.
 

@@ -15,6 +15,7 @@ _BAD = {
     ("trian",): "'trian' is not a command",
     ("train", "--workdir=DIR/run"): "--config is missing",
     ("train", "--config=glyphs"): "--workdir is missing",
+    ("train",): "--config is missing, the flag --workdir is missing",
     ("train", "--config=glyph", "--workdir=DIR/run"): "or one of cifar_fs",
     (*_TRAIN, "--resume=maybe"): "--resume",
     (*_TRAIN, "--time_limit=5"): "--time_limit=5: expected",

@@ -228,6 +228,12 @@ def test_levels_fit_the_depth(folder, levels, text):
     survey(folder, levels=levels)
 
 
+def test_a_table_in_a_folder_is_named(folder):
+  (folder / "labels.csv").write_text("file,class")
+  with pytest.raises(DataError, match="; or give the table, .*labels.csv$"):
+    survey(folder, levels=("group", "class", "image"))
+
+
 # Tables -----------------------------------------------------------------------
 
 LEVELS = ("diagnosis", "patient", "image")

@@ -112,7 +112,7 @@ def divide(
   Raises:
     DataError: an unknown level, shares for a source that names the parts, too
       few units, a class or a crossing unit in two parts, or two names of a
-      level that differ only in blanks or in their Unicode form.
+      level that look alike.
   """
   for k in range(len(listing.levels) - 1):
     _check_names(listing, k)

@@ -19,8 +19,7 @@ a unit, even an empty one; an .npz declares its units in an array `units`.
 Without that array the units are those of the records, and every guarantee below
 the first level states the assumption of a public list.
 
-Names of one level that differ only in blanks or in their Unicode form are
-refused, in whichever parts they are: they may be one unit or two.
+Names of one level that look alike (`plan.labels.check_names`) are refused, in whichever parts they are: they may be one unit or two.
 
 A record is one file or one row. A copy under another name is another record: a
 guarantee for one record does not cover adding or removing all copies.
@@ -181,9 +180,10 @@ def _check_protected(found: Survey, protected: str) -> None:
   """Refuse a unit of the protected level in training and in a public part.
 
   Its examples in validation or test would be published without noise. Of other
-  levels this is a warning.
+  levels this is a warning, and so are equal names of protected units.
   """
   levels = found.listing.levels
+  copies = found.hierarchies["train"].copies
   for k, level in enumerate(levels[:-1]):
     train, *public = (_units(found, part, k) for part in dataset.PARTS)
     shared = sorted(train & set().union(*public))
@@ -200,6 +200,14 @@ def _check_protected(found: Survey, protected: str) -> None:
           "%d of the units of level '%s' of %s: in training and in a public"
           " part; a guarantee for one covers its examples in training alone",
           len(shared), level, found.listing.source,
+      )
+    names = {path[-1] for path in train}
+    if level == protected and len(names) < len(train) and not copies:
+      logging.warning(
+          "%d names for %d units of level '%s' of %s: a guarantee for one %s"
+          " covers it in one '%s'; add %s if equal names are one",
+          len(names), len(train), level, found.listing.source, level,
+          levels[k - 1], rows_lib.written(crossing=level),
       )
 
 

@@ -166,7 +166,11 @@ def folder_listing(
           f"{root / name} is beside folders, so it is in no folder of a class:"
           " put it into one, or bring all files to one depth"
       )
-  names = _folder_levels(root, keys, units, levels)
+  tables = [n for n in found.others if n.endswith((".csv", ".npz"))]
+  instead = ""
+  if tables:
+    instead = f"; or give the table, {root / min(tables)}"
+  names = _folder_levels(root, keys, units, levels, instead)
   empty = ["/".join(path) for path, _ in units - set(keys)]
   for what, some in (
       ("left out %d of the files of %s as no examples: %s", found.others),
@@ -183,13 +187,17 @@ def _folder_levels(
     keys: Sequence[listing_lib.Key],
     units: Iterable[listing_lib.Key],
     levels: Sequence[str] | None,
+    instead: str,
 ) -> tuple[str, ...]:
-  """Return the names of the levels; DataError unless all files fit them."""
+  """Return the names of the levels; DataError unless all files fit them.
+
+  The error ends with `instead`.
+  """
   if not keys:
     raise DataError(
         f"{root} holds no file that can be read (such as .png, .jpg, .dcm or"
         " .npy):"
-        " add some"
+        f" add some{instead}"
     )
   depth = max(len(path) for path, _ in keys)
   wrong = [path for path, _ in units if len(path) > depth]
@@ -207,7 +215,7 @@ def _folder_levels(
     raise DataError(
         f"{root} has files at folder depth {depth} and the levels are"
         f" {names}: name {depth + 1} levels, the files last, as in"
-        f" {_named(example)}"
+        f" {_named(example)}{instead}"
     )
   return names
 
