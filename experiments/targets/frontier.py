@@ -88,8 +88,8 @@ last in commit b26b9922.
 participant. With ε = 0.5 and δ = 1e-6 the noise multiplier is 1.269 in place of
 1.352 for mini-ImageNet's 250 steps, each participant being in two, 0.869 in
 place of 0.879 for the 500 of CIFAR-FS, and 0.844 in place of 0.850 for the 250
-of Omniglot. Table 3 samples by Poisson. What two views of an image bring is
-[another page](../../docs/decisions/prediction.md).""",
+of Omniglot. Table 3 uses it for mini-ImageNet. What two views of an image bring
+is [another page](../../docs/decisions/prediction.md).""",
         runs=runs,
         draw=panels.dotted(
             lambda o: o["labels"]["setting"],

@@ -19,7 +19,8 @@ a unit, even an empty one; an .npz declares its units in an array `units`.
 Without that array the units are those of the records, and every guarantee below
 the first level states the assumption of a public list.
 
-Names of one level that look alike (`plan.labels.check_names`) are refused, in whichever parts they are: they may be one unit or two.
+Names of one level that look alike (`plan.labels.check_names`) are refused, in
+whichever parts they are: they may be one unit or two.
 
 A record is one file or one row. A copy under another name is another record: a
 guarantee for one record does not cover adding or removing all copies.
