@@ -3,6 +3,7 @@
 import functools
 import json
 import re
+import shlex
 
 from matplotlib import image as image_lib
 import pytest
@@ -99,8 +100,9 @@ def test_every_target_has_runs_that_its_commands_repeat(name):
     assert f"episodic-dp {run.program} --config={preset}:" in run.command()
     known = presets.PVI_NAMES if run.program == "pvi" else presets.NAMES
     assert preset in known
+    words = shlex.split(run.command())
     for field, value in run.overrides.items():
-      assert f"--config.{field}={value}" in run.command()
+      assert f"--config.{field}={value}" in words
     assert ("--data_dir=DATA" in run.command()) != run.generated
 
 
