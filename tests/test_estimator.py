@@ -254,6 +254,8 @@ def test_weights_that_are_no_weights_are_refused(fitted, weights):
   for who in (None, people):
     with pytest.raises(DataError, match="sample_weight has shape"):
       model.score(features, labels, people=who, sample_weight=weights)
+  with pytest.raises(TypeError, match="positional"):  # They are no people.
+    model.score(features, labels, weights)
   once = np.arange(360) < 200
   assert model.score(features, labels, sample_weight=once) == model.score(
       features[:200], labels[:200]
