@@ -10,6 +10,7 @@ import warnings
 
 import jax.numpy as jnp
 import numpy as np
+from PIL import Image
 import pytest
 from scipy import sparse
 import sklearn
@@ -324,15 +325,21 @@ def test_a_start_is_one_file_whatever_its_name(start):
     model.fit(*people_of((6,)))
 
 
+class Series(np.ndarray):
+  """A column of pandas with an array in each row."""
+
+  dtypes = np.dtype(object)  # One, not one a column.
+
+
 def test_frames_of_several_types_are_features(fitted):
   model, (features, labels, _) = fitted
   rows = features[:40].astype(object)  # Such as of nullable columns.
   model.adapt(rows, labels[:40])
   expected = model.predict_proba(features[40:])
   model.adapt(features[:40], labels[:40])
-  np.testing.assert_array_equal(
-      model.predict_proba(features[40:].astype(object)), expected
-  )
+  asked = np.asarray([*features[40:], None], object)[:-1].view(Series)
+  for given in (features[40:].astype(object), asked):
+    np.testing.assert_array_equal(model.predict_proba(given), expected)
   rows[3, 1] = None
   with pytest.raises(DataError, match="number 3 of .* holds None"):
     model.predict(rows)
@@ -379,6 +386,7 @@ class Elsewhere:
 class Frame(Elsewhere):
   """A frame of polars, whose dates become numbers beside numbers."""
 
+  columns = ["x", "day"]
   dtypes = [np.float64, mock.Mock(**{"is_temporal.return_value": True})]
 
 
@@ -390,7 +398,11 @@ def test_what_cannot_be_is_said():
   with pytest.raises(DataError, match="one label and one person"):
     model.fit(features, labels[1:], people)
   images = people_of((9, 9))[0]
+  closed = Image.new("L", (9, 9))
+  closed.close()
   for match, wrong in (
+      ("(of files, [PIL.Image.open(file).copy() for", ["a.png", "b.png"]),
+      ("row 1 of the examples cannot be read as", [images[0], closed]),
       ("uint8, 0 to 255, or as float32, 0 to 1, and features", images / 3.0),
       ("features of one length as numpy.stack(X)",
        np.asarray([*features, None], object)[:-1]),

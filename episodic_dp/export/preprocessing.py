@@ -62,13 +62,16 @@ def given(images: Any) -> Any:
         " the rows with masked values"
     )
   # A frame of polars would turn dates beside numbers into numbers.
-  for kind in getattr(images, "dtypes", ()):
+  frame = hasattr(images, "columns")  # The `dtypes` of a series are one.
+  for kind in getattr(images, "dtypes", ()) if frame else ():
     if getattr(kind, "is_temporal", bool)():
       raise errors.DataError(
           f"a column of the examples is {kind}: leave it out, or give numbers"
           " in a unit that is chosen in public"
       )
   if isinstance(images, Sequence) and not isinstance(images, (str, bytes)):
+    if any(isinstance(i, Image.Image) for i in images):
+      return list(images)  # Each is decoded once, and named if it cannot be.
     arrays = (labels.array_of("the examples", image) for image in images)
     kinds = {(array.shape, array.dtype) for array in arrays}
     shapes = [*{shape for shape, _ in kinds}]
@@ -78,12 +81,12 @@ def given(images: Any) -> Any:
           .values
           for row, values in enumerate(images)
       ])
-    if len(kinds) > 1 or any(isinstance(i, Image.Image) for i in images):
+    if len(kinds) > 1:
       return list(images)
   if isinstance(images, Image.Image):
     raise errors.DataError("the examples are one image: give a list, [image]")
   found = labels.array_of("the examples", images)
-  if found.ndim < 1 + (found.dtype != object) or not found.size:
+  if found.ndim < 1 + (found.dtype.kind not in "OSU") or not found.size:
     raise errors.DataError(
         f"the examples have shape {found.shape}: give an array [n, ...] of at"
         " least one, a list of images, [x] for one alone, or X[:, None] for one"
@@ -183,8 +186,9 @@ def image(given: Any, name: str) -> readers.Example:
   if values.ndim < 2:
     raise errors.DataError(
         f"{name} is {values.dtype} of shape {values.shape}: give images"
-        " [n, height, width], a list of such or of Pillow's, or [image] for"
-        " one, and features of one length as numpy.stack(X)"
+        " [n, height, width], a list of such or of Pillow's (of files,"
+        " [PIL.Image.open(file).copy() for file in X]), or [image] for one, and"
+        " features of one length as numpy.stack(X)"
     )
   if values.ndim == 2 and values.shape[1] in (1, 3):
     raise errors.DataError(
