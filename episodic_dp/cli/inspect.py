@@ -32,8 +32,10 @@ def define_flags() -> None:
 
 def main(values: flags.FlagValues) -> None:
   """Print the table, write the figure and print its path."""
-  files.check_folder(values.out)
   config = shared_flags.run(values)
+  if config.data.name == "own_data":  # Of which every file is an example.
+    files.check_outside(values.out, values.data_dir, "--data_dir")
+  files.check_folder(values.out)
   with phases.phase("computing the guarantees"):
     result = costs.account(config)
   print(costs.table(config, result))

@@ -139,7 +139,8 @@ def _train(
   devices.log_devices()
   config = shared_flags.run(values)
   if config.data.name == "own_data":  # Of which every file is an example.
-    files.check_outside(values.workdir, values.data_dir, "--data_dir")
+    for place in (values.workdir, values.export or values.workdir):
+      files.check_outside(place, values.data_dir, "--data_dir")
   if values.epsilon is None and values["neighbours"].present:
     app.fail("--neighbours goes with --epsilon: leave it out")
   if values.epsilon is not None:

@@ -36,6 +36,10 @@ _BAD = {
     (*_ADULT, "--config.visit.rate=0.0"): "config.visit.rate",
     ("train", "--config=own_data", "--data_dir=DIR/own",
      "--workdir=DIR/own/run"): "would change --data_dir=",
+    ("train", "--config=own_data", "--data_dir=DIR/own", "--workdir=DIR/run",
+     "--export=DIR/own/model"): "would change --data_dir=",
+    ("inspect", "--config=own_data", "--data_dir=DIR/own", "--out=DIR/own"):
+        "would change --data_dir=",
     ("data", "--name=glyphs", "--out=DIR/run", "--options=participants=0"):
         "error: glyphs.participants=0: expected",
     ("evaluate", "--workdir=DIR/run", "--config.steps=3"): "no field of a",
