@@ -112,6 +112,11 @@ def check_no_file(folder: str | os.PathLike) -> None:
 def check_new_folder(path: str | os.PathLike) -> None:
   """Raise RunError if a folder cannot be made, or is not empty."""
   path = path_of(path)
+  if path.suffix == ".onnx":
+    raise errors.RunError(
+        f"{path} names one file, and a folder is to be written: choose another"
+        " name, or run episodic-dp export --format=onnx"
+    )
   empty = path.is_dir() and not path.is_symlink() and not any(path.iterdir())
   if os.path.lexists(path) and not empty:
     raise errors.RunError(

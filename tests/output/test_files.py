@@ -130,9 +130,10 @@ def test_a_new_folder_is_there_whole_or_not_at_all(tmp_path):
   with files.new_folder(out) as place:
     (place / "x").write_text("whole")
   assert [p.name for p in out.iterdir()] == ["x"] and not left.exists()
-  with pytest.raises(errors.RunError, match="exists already"):
-    with files.new_folder(out):
-      pytest.fail("nothing is begun")
+  for wrong, match in ((out, "exists already"), ("m.onnx", "names one file")):
+    with pytest.raises(errors.RunError, match=match):
+      with files.new_folder(wrong):
+        pytest.fail("nothing is begun")
   assert (out / "x").read_text() == "whole"
 
 
