@@ -29,7 +29,7 @@ def test_arrays_become_a_private_model(capsys, tmp_path):
   scope = executed("README.md", "FewShotClassifier", {
       "participants=500": ", ".join(("participants=40", *SMALL)),
       "epsilon=2.0, way=5": "epsilon=20.0, way=2, steps=2, start='none'",
-      "runs/model": str(tmp_path / "model"),
+      "runs/ten_lines": str(tmp_path / "model"),
   })
   assert 0 < scope["model"].guarantee.epsilon <= 20
   assert "person: epsilon" in capsys.readouterr().out
