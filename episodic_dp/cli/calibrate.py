@@ -11,7 +11,7 @@ most steps or tasks per step, for which the guarantee of a level is within
 epsilon, and the flag that sets it for episodic-dp train:
 
   noise_multiplier 0.72818 spends epsilon 2.991 of 3 for a participant (delta
-  1e-05) at 60 steps: --config.mechanism.noise_multiplier=0.72818
+  1e-05) at steps=60: --config.mechanism.noise_multiplier=0.72818
 
 Neither data nor JAX are needed; for your own data only the sizes are listed.
 """

@@ -7,8 +7,8 @@
 The folder has a folder for each unit, such as DIR/PERSON/CLASS/IMAGE.png, and
 is read by --config=own_data --data_dir=DIR. It must not exist yet. By default
 it holds the training data; with --part=all it holds the folders train,
-validation and test. --options sets fields of the data set, which docs/data.md
-lists.
+validation and test. --options sets fields of the data set, which
+docs/configuration.md lists.
 """
 
 from absl import flags

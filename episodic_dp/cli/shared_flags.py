@@ -37,7 +37,7 @@ def define_config(
   flags.DEFINE_multi_string(
       _FIELD,
       [],
-      "Value of a field, as in --config.seed=1; episodic-dp train --help lists"
+      "Value of a field, as in --config.seed=1; --help of train and of pvi lists"
       " all fields.",
   )
   flags.DEFINE_float(

@@ -23,10 +23,11 @@ ends reading and compiling. Ctrl-C does the same with status 130; a second
 Ctrl-C ends the run at once. Status 0 means that all steps are done. Status 1 is
 an error.
 
-The folder holds config.json, metrics.jsonl, guarantee.json, checkpoints/, two
-pictures, tensorboard/ and private/. The secret key is in private/: let nobody
-read it. The folder may be on an object store (gs://, s3://). The key then stays
-on this machine, in ~/.episodic_dp/keys or at --key_file.
+The folder holds config.json, metrics.jsonl, guarantee.json, released.json,
+checkpoints/, two pictures, tensorboard/ and private/. The secret key is in
+private/: let nobody read it. The folder may be on an object store (gs://,
+s3://). The key then stays on this machine, in ~/.episodic_dp/keys or at
+--key_file.
 
 The clip norm is fixed, or follows a quantile of the gradients' norms at no
 further cost (--config.mechanism.clipping=private_quantile with .clip_quantile,
