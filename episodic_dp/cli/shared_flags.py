@@ -37,8 +37,8 @@ def define_config(
   flags.DEFINE_multi_string(
       _FIELD,
       [],
-      "Value of a field, as in --config.seed=1; --help of train and of pvi lists"
-      " all fields.",
+      "Value of a field, as in --config.seed=1; --help of train and of pvi"
+      " lists all fields.",
   )
   flags.DEFINE_float(
       "delta", None, "Delta, instead of the config's or the statements' delta."
