@@ -206,8 +206,8 @@ Both runs are measured on 600 test tasks of writers that neither has seen.""",
 The preset's settings were chosen on its validation writers, with 400 tasks and
 one to three keys each. With 8000 participants clip norm 1 has 64.3 %, 0.3 has
 70.2 and 0.1 has 67.0; with an average of the last steps (0.85) norm 1 has 69.6
-and 0.3 has 70.9, of which a rate of 0.02 leaves 68.3 and one of 0.05 leaves
-60.8. More participants at the same share of them in a step have the same ε and
+and 0.3 has 70.9, or 68.3 with a rate of 0.02 and 60.8 with 0.05. More
+participants at the same share of them in a step have the same ε and
 less noise in the mean: 12 000 have 74.9, 76.2 and 81.2 % (three keys), and
 16 000, with a third more tasks to compute, 75.3, 80.4 and 82.6 %. "± " is the
 95 % interval over the test tasks; every run has a new secret key, which moves
