@@ -415,6 +415,7 @@ def test_what_cannot_be_is_said():
       ("row 1 of the examples has shape", [images[0], images[0, 1:]]),
       ("a masked array", np.ma.masked_greater(features, 1.0)),
       ("have shape (): give an array", None),
+      ("are no array (a generator): give a NumPy array", (i for i in images)),
       ("have shape (360,): give an array", features[:, 0]),
       ("give an array", np.zeros((360, 0, 0))),
       ("give X.toarray()", sparse.csr_array(features)),

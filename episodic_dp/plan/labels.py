@@ -4,7 +4,7 @@ Two labels are one unit only if they are equal. Nothing is converted on the way
 that could make two labels one, or one label two.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 import unicodedata
 
@@ -57,10 +57,11 @@ def read(name: str, values: Any, where: Where | None = None) -> np.ndarray:
   where = where or (lambda row: f"row {row} of {name}")
   if np.ma.is_masked(values):
     values = values.tolist()  # None for those that are masked.
+  kind = None
   if not hasattr(values, "__array__"):
     # NumPy's choice of a type would turn 1 into "1", and 2^60 + 1 into 2^60.
-    values = np.asarray(values, object)
-  array = array_of(name, values)
+    kind = object
+  array = array_of(name, values, kind)
   if array.ndim == 2 and array.shape[1] == 1:
     array = array[:, 0]
   if array.ndim != 1:
@@ -89,10 +90,16 @@ def read(name: str, values: Any, where: Where | None = None) -> np.ndarray:
   return _objects(where, items)
 
 
-def array_of(name: str, values: npt.ArrayLike) -> np.ndarray:
-  """Return an array; DataError for one that NumPy cannot read."""
+def array_of(
+    name: str, values: npt.ArrayLike, kind: npt.DTypeLike = None
+) -> np.ndarray:
+  """Return an array; DataError for what NumPy cannot read, as a generator."""
   try:
-    return np.asarray(values)
+    array = np.asarray(values, kind)
+    one = array.shape == () and array.dtype == object
+    if one and isinstance(array[()], Iterable):
+      raise TypeError(f"a {type(values).__name__}")
+    return array
   except Exception as e:  # A tensor's own, such as that it is on a GPU.
     raise DataError(
         f"{name} are no array ({shortened(str(e))}): give a NumPy array or a"

@@ -356,7 +356,7 @@ E_ACUTE = ("Jos\u00e9", "Jose\u0301")
         (["ann", "ann \u200b"], r"is 'ann \\u200b'.* in invisible characters"),
         (["\u05d0\u200f", "\u05d0"], r"u200f' and row 1 .* invisible"),
         (["\ufeffann", "ann"], "invisible"),
-        ({"x"}, r"'a' have shape \(\)"),
+        ({"x"}, r"'a' are no array \(a set\)"),
     ],
 )
 def test_labels_that_may_be_merged_or_split_are_refused(labels, match):
