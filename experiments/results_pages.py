@@ -188,7 +188,7 @@ def _how(stored: Mapping[str, Any]) -> str:
         + "; the stored configuration of a run has the form of its version"
     )
     lines.append(
-        f"{len(runs)} runs, at most {max(len(keys), 1)} key(s) a setting"
+        f"{len(runs)} runs; keys of a setting: {max(len(keys), 1)} at most"
     )
   return "## How it was made\n\n" + "\n".join(f"- {line}" for line in lines)
 
@@ -232,15 +232,15 @@ _LEARNERS = {
 _HEADER = (
     "task", "published, not private", "published, private",
     "its ε: claimed, true", "ours, private", "its true ε",
-    "ours, not private", "untrained", "version",
+    "ours, not private", "untrained", "queries", "version",
 )
 _TEXT = """\
 # Results
 
 The table compares the accuracies of "Meta-Learning with Differential Privacy"
-(DP-MAML, Table 3) with those of this library, on new classes, in percent. The
-comparison least favourable to this library comes first. Every page here is made
-from the JSON file of its name by
+(DP-MAML, Table 3) with those of this library, on new classes, in percent. Rows
+of one image a call come first, and of those the comparison least favourable to
+this library. Every page here is made from the JSON file of its name by
 
 ```sh
 python -m experiments.reproduce --write
@@ -281,7 +281,12 @@ def first_page(
   """
   table, cell = published.TABLE3, published.cell
   private = [r for r in rows if r["private"] and cell(r) in table]
-  private.sort(key=lambda r: r["accuracy"] - table[cell(r)][1])
+
+  def place(row: Mapping[str, Any]) -> tuple[bool, float]:
+    alone = row.get("queries") == runs_lib.ALONE
+    return not alone, row["accuracy"] - table[cell(row)][1]
+
+  private.sort(key=place)
   lines = [_line(row, rows) for row in private]
   for missing in sorted({*table}.difference(map(cell, private))):
     lines.append([published.task(*missing), *["-"] * (len(_HEADER) - 1)])
@@ -328,9 +333,10 @@ def _line(row: Mapping[str, Any], rows: list[dict[str, Any]]) -> list[str]:
       f"{private:.1f}",
       f"{published.EPSILON:g}, "
       + report.rounded_up(published.epsilon(cell[0], poisson=False)),
-      f"{row['accuracy']:.1f} ({by}, {row['keys']} key(s))",
+      f"{row['accuracy']:.1f} ({by}; keys: {row['keys']})",
       spent,
       *(others or ["-"]),
       untrained,
+      row.get("queries") or "whole batches",
       row.get("version", "-"),
   ]

@@ -209,10 +209,13 @@ def cells(outcomes: panels.Outcomes) -> list[list[panels.Outcome]]:
       found.append([of_task(outcome, *sizes) for outcome in same])
   order = {cell: at for at, cell in enumerate(published.TABLE3)}
 
-  def place(same: panels.Same) -> tuple[int, float, bool]:
-    labels = same[0]["labels"]  # First those of the published run's epsilon.
+  def place(same: panels.Same) -> tuple[int, bool, float, bool]:
+    labels = same[0]["labels"]
     at = order.get(published.cell(labels), 0)
-    return at, -(labels["epsilon"] or 0), labels["start"] != "random"
+    together = same[0].get("queries") != runs_lib.ALONE
+    # Then those of the published run's epsilon.
+    epsilon = labels["epsilon"] or 0
+    return at, together, -epsilon, labels["start"] != "random"
 
   return sorted(found, key=place)
 
@@ -374,8 +377,9 @@ library, which were trained on generated images alone. "Untrained" is the
 accuracy before the first private step, of the start if there is one; then the
 table has that of random weights too. All images of a class take turns as the
 support (`rotate_support`). One model for each key serves the cells of one image
-and of five. The published runs' true ε is 6.1 and 9.0; rows that spend as much
-come first, "larger ε" in the picture. Two rows of Omniglot 5-way have the
+and of five. Rows of one image a call come first in a cell, then those of whole
+batches that spend the published runs' true ε, 6.1 or 9.0 ("larger ε" in the
+picture). Two rows of Omniglot 5-way have the
 paper's learner, MAML, on a narrower network and half as many tasks as our best
 row: one clips at a private quantile of the norms, the other at a percentile, as
 in the paper, for which no guarantee holds.""",

@@ -355,16 +355,18 @@ def _row(data, accuracy, **fields):
   ) | fields
 
 
-def test_the_comparison_least_in_our_favour_comes_first():
+def test_one_image_a_call_and_least_in_our_favour_comes_first():
   text = results_pages.first_page([
       _row("omniglot", 97.0),
       _row("omniglot", 98.5, private=False),
       _row("cifar_fs", 46.1),
       _row("omniglot", 95.0, clipping="percentile", epsilon="inf"),
+      _row("cifar_fs", 55.0, queries="one image a call", keys=1),
   ], {})
   lines = [line for line in text.splitlines() if line.startswith("| [")]
-  assert "46.1" in lines[0] and "95.0" in lines[1] and "97.0" in lines[2]
-  assert "no guarantee" in lines[1] and "| 98.5 |" in lines[2]
+  assert "55.0 (prototypical network; keys: 1)" in lines[0]
+  assert "46.1" in lines[1] and "95.0" in lines[2] and "97.0" in lines[3]
+  assert "no guarantee" in lines[2] and "| 98.5 |" in lines[3]
   assert len([x for x in text.splitlines() if "| - | - | - |" in x]) == 4
 
 
