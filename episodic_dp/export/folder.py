@@ -245,7 +245,8 @@ def read(root: pathlib.Path) -> dict[str, bytes]:
     ) from e
   contents: dict[str, bytes] = {}
   left = _MOST_BYTES
-  present = {*os.listdir(root)} - {DIGESTS}
+  # Git, a hub's client and macOS add hidden files, which nothing reads.
+  present = {n for n in os.listdir(root) if not n.startswith(".")} - {DIGESTS}
   for name in sorted({*present, *wanted, MODEL, STATEMENT}):
     shown = root / quoting.printable(name)
     if name not in present:

@@ -91,7 +91,7 @@ def read(name: str, values: Any, where: Where | None = None) -> np.ndarray:
 
 
 def array_of(
-    name: str, values: npt.ArrayLike, kind: npt.DTypeLike = None
+    name: str, values: npt.ArrayLike, kind: npt.DTypeLike | None = None
 ) -> np.ndarray:
   """Return an array; DataError for what NumPy cannot read, as a generator."""
   try:

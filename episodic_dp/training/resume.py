@@ -261,9 +261,9 @@ def begin(
     if differ:
       detail = f" ({differ})"
     raise errors.RunError(
-        f"{place.folder} holds a run with another"
-        f" {' and another '.join(other)}{detail}: choose a new folder, or"
-        " resume it unchanged"
+        f"{place.folder} holds a run that differs in"
+        f" {' and '.join(other)}{detail}: choose a new folder, or resume it"
+        " unchanged"
     )
   if mode not in ("fork", "auto"):
     ahead = last.last - step

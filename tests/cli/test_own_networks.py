@@ -137,5 +137,5 @@ def test_a_run_goes_on_from_weights_of_another(splits, tmp_path, trained):
   )
   for steps in (2, 4):
     changed = config_of("mlp", steps, **options)
-    with pytest.raises(training.RunError, match="holds a run with another "):
+    with pytest.raises(training.RunError, match="holds a run that differs in"):
       tiny_runs.train(changed, tmp_path / "run", splits)

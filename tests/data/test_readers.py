@@ -52,9 +52,10 @@ def test_pictures_keep_their_colours(tmp_path):
   for name in ("a.tif", "a.png"):
     turned = saved(tmp_path, Image.fromarray(RAMP[::2]), name, exif=exif)
     np.testing.assert_array_equal(turned[..., 0], np.rot90(RAMP[::2], -1))
-  with Image.open(tmp_path / "a.png") as opened:
-    given = readers.picture_of(opened, "it").values
-  np.testing.assert_array_equal(given, turned)
+    with Image.open(tmp_path / name) as opened:
+      given = readers.picture_of(opened, "it").values
+      assert opened.filename
+    np.testing.assert_array_equal(given, turned)
 
 
 @pytest.mark.parametrize("name", ["deep.png", "deep.tif"])

@@ -55,6 +55,9 @@ def test_whatever_was_not_exported_is_named(model, tmp_path):
   (model / "more").mkdir()
   assert_refused("more is a link, a folder", model)
   (model / "more").rmdir()
+  (model / ".git").mkdir()
+  (model / ".DS_Store").write_text("")
+  folder.read(model)
   # The same bytes by a link may be others a moment later.
   os.rename(model / "README.md", tmp_path / "README.md")
   (model / "README.md").symlink_to(tmp_path / "README.md")

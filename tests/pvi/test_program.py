@@ -140,7 +140,7 @@ def test_a_fork_of_rounds_pays_again_and_other_data_are_refused(tmp_path):
   changed = dataclasses.replace(spec, config={"version": 2})
   assert pvi.run(changed, tmp_path, resume="fork").visits == (8,)
   assert_refused(
-      "another release", tiny_run.client_level(6, share=0.4), tmp_path
+      "differs in release", tiny_run.client_level(6, share=0.4), tmp_path
   )
 
 
@@ -206,10 +206,10 @@ def test_other_data_under_the_same_key_are_refused(tmp_path, federation):
   other = list(tiny_run.members())
   other[0] = dataclasses.replace(other[0], images=other[0].images + 1)
   assert_refused(
-      "another data", tiny_run.spec(2, clients=tuple(other)), tmp_path
+      "differs in data", tiny_run.spec(2, clients=tuple(other)), tmp_path
   )
   assert_refused(
-      "another release", tiny_run.spec(2, damping=0.5), tmp_path,
+      "differs in release", tiny_run.spec(2, damping=0.5), tmp_path,
       federation=federation,
   )
 

@@ -106,9 +106,9 @@ def _other_learner():
 # Another run ------------------------------------------------------------------
 
 _OTHERS = {
-    "another data": lambda: _spec(train=_other_data()),
-    "another release": lambda: _spec(noise_multiplier=2.0),
-    "another learner": lambda: _spec(learner=_other_learner()),
+    "data": lambda: _spec(train=_other_data()),
+    "release": lambda: _spec(noise_multiplier=2.0),
+    "learner": lambda: _spec(learner=_other_learner()),
     "first parameters": lambda: dataclasses.replace(_spec(), seed=1),
     "optimizer": lambda: _spec(optimizer=optax.adam(0.02)),
 }
@@ -119,7 +119,7 @@ _OTHERS = {
 @pytest.mark.few(3)
 def test_another_run_is_refused_whatever_is_asked(run, name, mode):
   match = "learner, optimizer or first parameters"
-  match = name if name in ("another data", "another release") else match
+  match = f"differs in {name}" if name in ("data", "release") else match
   _check_refused(
       _OTHERS[name](), run, f"{match}.*choose a new folder", resume=mode
   )
@@ -193,7 +193,7 @@ def test_a_key_that_is_gone_or_damaged_is_not_made_anew(run):
 def test_a_seeded_key_is_not_taken_for_a_secret_one(run):
   seeded = dataclasses.replace(_spec(), private_seed=7)
   _check_refused(
-      seeded, run, "holds a run with another private_seed", resume="auto"
+      seeded, run, "differs in private_seed", resume="auto"
   )
 
 

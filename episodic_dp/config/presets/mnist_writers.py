@@ -23,10 +23,10 @@ Command:
   episodic-dp train --data_dir=DATA --workdir=DIR \\
       --config=mnist_writers
 
-Expected of this command: 34 s of processor time, test accuracy 90 to 93 %
-with 2.0, whose queries came together (untrained 45 %, chance 20 %; the noise
-differs from key to key) at epsilon 3.973 for a writer, 3.928 for a digit and
-4.011 for an image; 96 % with shot=5,query=1.
+Expected of this command: about a minute, test accuracy 91 to 94 %, one image a
+call (untrained 42 to 49 %, chance 20 %; the noise differs from key to key) at
+epsilon 3.973 for a writer, 3.928 for a digit and 4.011 for an image; 98 % with
+shot=5,query=1.
 
 Arguments after the colon: private (1), shot (1), query (4: query images of a
 digit in a training task), rate (0.5: share of the writers that a step samples),

@@ -18,6 +18,7 @@ import warnings
 
 import numpy as np
 from PIL import Image
+from PIL import ImageFile
 from PIL import ImageOps
 
 from episodic_dp import foreign
@@ -123,6 +124,11 @@ def picture_of(picture: Image.Image, name: str) -> Example:
   """
   with foreign.reading(name, _NO_IMAGE, _REPAIR):
     foreign.check_picture(picture)
+    if isinstance(picture, ImageFile.ImageFile):
+      # As above: its name would map it.
+      mapped, picture.filename = picture.filename, ""
+      picture.load()
+      picture.filename = mapped
     picture = ImageOps.exif_transpose(picture)
   if picture.mode.startswith("I;16"):
     return image_of(np.asarray(picture, np.uint16), name)
