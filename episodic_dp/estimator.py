@@ -415,8 +415,9 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
 
   def _with_classes(self) -> Adapted:
     """Return the adapted model; NotFittedError if there is none."""
+    self._of("_predictor", "fit, then adapt, first")
     return self._of(
-        "_adapted", "fit, then adapt, first; a search needs no scoring=, and"
+        "_adapted", "adapt first; a search needs no scoring=, and"
         " set_score_request(people=True)"
     )
 

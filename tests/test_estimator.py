@@ -363,6 +363,8 @@ def test_a_frame_has_the_columns_of_fit_in_its_order(tmp_path):
       method(frame(reversed(names)))
   model.save(tmp_path / "model")
   model = episodic_dp.FewShotClassifier.load(tmp_path / "model")
+  with pytest.raises(exceptions.NotFittedError, match="call adapt first"):
+    model.predict(frame(names))
   with warnings.catch_warnings(action="error"):
     model.adapt(frame(names), labels).predict(frame(names))
 

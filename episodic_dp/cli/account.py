@@ -79,8 +79,9 @@ def main(values: flags.FlagValues) -> None:
   """Print the guarantees; write the statement and the curves."""
   if bool(values.ledger) == (values.config is not None):
     app.fail(
-        "give --config=NAME for the cost of a config, or --ledger=DIR,DIR for"
-        " the cost of several runs together"
+        "give --config=NAME for the cost of a config"
+        " (--config=own_data:levels=LEVEL/LEVEL for data of your own), or"
+        " --ledger=DIR,DIR for that of several runs together"
     )
   how, refused = "with", ["same_level"]
   if values.ledger:

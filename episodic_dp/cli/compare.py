@@ -7,9 +7,9 @@ Each RUN is a work directory of episodic-dp train, or a folder of several, as a
 sweep makes it. The command only reads what the runs wrote. The last validation
 score comes from metrics.jsonl. The scores on test tasks (last checkpoint and
 ensemble) come from evaluation.json, if episodic-dp evaluate has written it.
-Epsilon and delta of every level come from guarantee.json. The table lists an
-unfinished run with the steps that it has done, but with the epsilon of all its
-steps.
+Epsilon and delta of every level come from guarantee.json. A run that was
+stopped has the epsilon of the steps that it has done, and one that is running
+or was killed that of all its steps.
 
 Finished runs that differ only in their keys (config.seed, private_seed) and
 their devices have one more row. It shows their mean, with the 95 % interval of

@@ -336,6 +336,18 @@ class Hierarchy:
       return 1
     return int(self.offsets[level][-1])
 
+  def distinct(self, level: int) -> int:
+    """Count the units of a level, one in several primary units once.
+
+    Without names nothing says which recur, and every place counts.
+    """
+    names = None
+    if self.names is not None and self.holders(level) != 1:
+      names = self.names[level]
+    if names is None:
+      return self.num_units(level)
+    return np.unique(names).size
+
   def child_counts(self, level: int) -> np.ndarray:
     """Count the level's units inside each unit of the level above.
 
@@ -432,9 +444,14 @@ class Hierarchy:
 
   def __str__(self) -> str:
     """Format as "participant (8000) > glyph (64000) > drawing (320000)"."""
-    return " > ".join(
-        f"{level} ({self.num_units(k)})" for k, level in enumerate(self.levels)
-    )
+    return " > ".join(map(self.counted, range(self.depth)))
+
+  def counted(self, level: int) -> str:
+    """Write a level with its count, as "patient (180 places, 5 of one)"."""
+    count = str(self.num_units(level))
+    if self.holders(level) > 1:
+      count += f" places, {self.holders(level)} of one"
+    return f"{self.levels[level]} ({count})"
 
   def size_paths(self, level: int) -> np.ndarray:
     """List the distinct family sizes on the paths to the level's units.

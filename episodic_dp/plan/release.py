@@ -106,9 +106,8 @@ class Release:
   def stage_lines(self) -> list[str]:
     """Format sizes and stages: "participant (8000): Poisson(0.02)", ..."""
     return [
-        f"{level} ({self.hierarchy.num_units(k)}):"
-        f" {stages.stage_text(self.plan.stages[k])}"
-        for k, level in enumerate(self.levels)
+        f"{self.hierarchy.counted(k)}: {stages.stage_text(stage)}"
+        for k, stage in enumerate(self.plan.stages)
     ]
 
   @property

@@ -351,9 +351,9 @@ class MetaTraining:
     if spending is None:
       return found
     stated, level = spending.stated(), spending.level
-    tree, units = spec.release.hierarchy, None
+    tree, units = spec.train.hierarchy, None
     if level:
-      units = tree.num_units(tree.level_index(level))
+      units = tree.distinct(tree.level_index(level))
     return dataclasses.replace(
         found,
         guarantees=stated,

@@ -8,6 +8,7 @@ the units are declared, a unit whose last record leaves stays, as the proof has
 it; where they are read off the records, it leaves too, and the claim is false.
 """
 
+import dataclasses
 import itertools
 import math
 
@@ -199,6 +200,16 @@ def test_what_no_proof_covers_is_refused_with_the_nearest_plan(
   with pytest.raises(plan.UnsoundPlanError, match=message):
     r.check_level("patient")
   r.check_level("image")
+
+
+def test_a_unit_in_several_places_is_counted_once():
+  tree = hierarchy([(0, 1, 2), (0, 3, 4)])
+  assert [tree.distinct(k) for k in range(3)] == [2, 5, 6]
+  nameless = dataclasses.replace(tree, names=None)
+  assert nameless.distinct(1) == 6
+  assert str(nameless) == (
+      "diagnosis (2) > patient (6 places, 2 of one) > image (6)"
+  )
 
 
 # Declared units ---------------------------------------------------------------

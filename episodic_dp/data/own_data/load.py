@@ -231,9 +231,9 @@ def _check_names(found: Survey, sampling: plan.SamplingPlan) -> None:
     divided = found.listing.classes[0].part is not None
     raise plan.PlanError(
         f"{level} {errors.shown(name)} is in"
-        f" {most} units of level '{of}': if it is one {level}, add"
-        f" {rows_lib.crossing_options(level, divided=divided)}; otherwise give"
-        f" every {level} a separate name"
+        f" {most} units of level '{of}': give every {level} a name of its own,"
+        f" or, if it is one {level}, add"
+        f" {rows_lib.crossing_options(level, divided=divided)}"
     )
 
 
