@@ -281,9 +281,9 @@ def test_a_pickle_and_a_copy_predict_the_same(fitted):
   with pytest.raises(exceptions.NotFittedError, match="call fit first"):
     unfitted.adapt(features, labels)
   # A search that does not route people, or names a score, says what to do.
-  model._adapted = None
+  again._adapted = None
   with pytest.raises(exceptions.NotFittedError, match="set_score_request"):
-    model.predict(features)
+    again.score(features, labels)
 
 
 @pytest.mark.few(1)

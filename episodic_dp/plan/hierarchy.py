@@ -447,10 +447,10 @@ class Hierarchy:
     return " > ".join(map(self.counted, range(self.depth)))
 
   def counted(self, level: int) -> str:
-    """Write a level with its count, as "patient (180 places, 5 of one)"."""
+    """Write a level with its count, as "patient (180 places, up to 5 each)"."""
     count = str(self.num_units(level))
     if self.holders(level) > 1:
-      count += f" places, {self.holders(level)} of one"
+      count += f" places, up to {self.holders(level)} each"
     return f"{self.levels[level]} ({count})"
 
   def size_paths(self, level: int) -> np.ndarray:

@@ -126,7 +126,7 @@ def _earlier() -> list[list[str]]:
   for shot in (1, 5):
     for start, name in _STARTS.items():
       private, plain = {}, "-"
-      for row in reversed(stored):  # The last counts: of one image a call.
+      for row in reversed(stored):  # Of one image a call come first, and win.
         if (row["data"], row["shot"], row["start"]) != (
             "cifar_fs", shot, start
         ):
@@ -225,8 +225,8 @@ many tasks. Without privacy it has the settings of the private runs, which suit
 it less. From the public start, whose runs shared their processor with others,
 it was run with privacy alone; from random weights every image is seen once
 ([what that costs](../../docs/decisions/prediction.md#two-views)). Its rows of
-500 steps come from [table 3](table3.md); of whole batches an accuracy is
-higher.
+500 steps come from [table 3](table3.md); accuracies of whole batches
+are higher.
 
 The ε assumes that the backbone is public and saw none of the participants'
 images ([what that takes](../../docs/networks.md)).""",

@@ -208,7 +208,7 @@ def test_a_unit_in_several_places_is_counted_once():
   nameless = dataclasses.replace(tree, names=None)
   assert nameless.distinct(1) == 6
   assert str(nameless) == (
-      "diagnosis (2) > patient (6 places, 2 of one) > image (6)"
+      "diagnosis (2) > patient (6 places, up to 2 each) > image (6)"
   )
 
 

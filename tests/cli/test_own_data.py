@@ -258,7 +258,7 @@ def test_classes_and_units_of_privacy_are_named(patients, tmp_path):
   assert config.release.hierarchy.most_copies == (1, 2, 1)
   text = costs.table(config, costs.account(config))
   assert "a task has 3 classes (diagnosis), each with " in text
-  assert "patient (72 places, 2 of one)" in text
+  assert "patient (72 places, up to 2 each)" in text
   path = patients.parent / "table.csv"
   with path.open("w", newline="") as file:
     rows = csv.writer(file)

@@ -125,7 +125,7 @@ def picture_of(picture: Image.Image, name: str) -> Example:
   with foreign.reading(name, _NO_IMAGE, _REPAIR):
     foreign.check_picture(picture)
     if isinstance(picture, ImageFile.ImageFile):
-      # As above: its name would map it.
+      # Pillow maps a named TIFF, and scrambles one that is to be turned.
       mapped, picture.filename = picture.filename, ""
       picture.load()
       picture.filename = mapped
