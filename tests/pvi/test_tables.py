@@ -10,6 +10,7 @@ from episodic_dp import plan
 from episodic_dp.errors import DataError
 from episodic_dp.pvi import adult
 from episodic_dp.pvi import tables
+from tests import test_readme
 from tests.pvi import own_table
 
 
@@ -39,6 +40,20 @@ def test_rows_are_encoded_by_the_schema_alone(tmp_path):
   )
   np.testing.assert_array_equal(changed.inputs[:24, :2], table.inputs[:, :2])
   assert (changed.inputs[24, 2:] == 0).all()  # A value that is not listed.
+
+
+def test_the_page_predicts_from_the_posterior_of_a_work_directory(tmp_path):
+  own_table.write(tmp_path)
+  found = {"mean": {"offset": 0.0, "weights": [0.0] * 4}}
+  found["variance"] = {"offset": 1.0, "weights": [1.0] * 4}
+  (tmp_path / "posterior.json").write_text(json.dumps(found))
+  scope = test_readme.executed("docs/pvi.md", "tables.read_schema", {
+      "WORKDIR": str(tmp_path),
+      "DIR/schema": f"{tmp_path}/schema",
+      "DIR/test": f"{tmp_path}/train",
+  })
+  logs = scope["model"].predict(scope["posterior"], scope["rows"])
+  np.testing.assert_allclose(logs, np.log(0.5), rtol=1e-5)
 
 
 @pytest.mark.parametrize(
