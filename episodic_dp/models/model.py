@@ -13,6 +13,7 @@ from collections.abc import Callable
 import sys
 from typing import Any, NamedTuple, TYPE_CHECKING
 
+import flax
 from flax import linen as nn
 import jax
 from jax import lax
@@ -344,7 +345,13 @@ def from_flax(
     return module.init(key, jnp.zeros((1, *input_shape)))
 
   def apply(params, examples):
-    return module.apply({"params": params}, examples)
+    try:
+      return module.apply({"params": params}, examples)
+    except flax.errors.ScopeParamShapeError as e:
+      raise RunError(
+          f"the network of input_shape={input_shape} cannot read examples of"
+          f" shape {examples.shape[1:]}: build it with that input_shape ({e})"
+      ) from e
 
   collections = set(jax.eval_shape(init, jax.random.key(0))) - {"params"}
   if collections:
