@@ -50,12 +50,14 @@ def given(images: Any) -> Any:
   one, for the same reason.
 
   Raises:
-    DataError: they are sparse, masked, empty or no array.
+    DataError: they are sparse, masked, lazy, empty or no array.
   """
   # A matrix of a library that is not loaded does not exist.
   sparse = sys.modules.get("scipy.sparse")
   if sparse is not None and sparse.issparse(images):
     raise errors.DataError("the examples are sparse: give X.toarray()")
+  if hasattr(images, "collect"):
+    raise errors.DataError("the examples are a lazy frame: give X.collect()")
   if np.ma.isMaskedArray(images):
     raise errors.DataError(
         "the examples are a masked array: give X.filled(VALUE), or leave out"
@@ -192,8 +194,9 @@ def image(given: Any, name: str) -> readers.Example:
     )
   if values.ndim == 2 and values.shape[1] in (1, 3):
     raise errors.DataError(
-        f"{name} has shape {values.shape}, which is a row of one image: give"
-        " [image]"
+        f"{name} has shape {values.shape}, which is a row of one image, or a"
+        " series: give [image], and train series by the preset own_data with"
+        " network='conv1d'"
     )
   if values.ndim == 3 and values.shape[2] in (2, 4):
     raise errors.DataError(
@@ -204,6 +207,8 @@ def image(given: Any, name: str) -> readers.Example:
     values = values * np.uint8(255)
   if values.dtype.newbyteorder("=") not in (np.uint8, np.uint16):
     floating = np.issubdtype(values.dtype, np.floating)
+    if floating:
+      readers.features_of(values, name)  # Names the place of NaN and infinity.
     if not floating or not (values.min() >= 0 and values.max() <= 1):
       raise errors.DataError(
           f"{name} is {values.dtype} and not floating point from 0 to 1: give"

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import sys
+import types
 
 import jax
 import jax.numpy as jnp
@@ -88,7 +89,9 @@ def test_what_it_cannot_take_is_told(run):
       ((support.astype(np.int64), labels), "int64"),
       ((np.repeat(support, 2, -1), labels), "number 0 .* 2 channels"),
       (([*support[:9], support[0, :0]], labels), "number 9"),
-      ((np.repeat(support[0], 3, -1), labels), "a row of one image: give .im"),
+      ((np.repeat(support[0], 3, -1), labels), "row of one image.*conv1d"),
+      ((np.full(support.shape, np.nan), labels), r"holds nan .* at \[0, 0"),
+      ((types.SimpleNamespace(collect=None), labels), r"X\.collect"),
   ]
   for arguments, match in wrong:
     with pytest.raises(DataError, match=match):
