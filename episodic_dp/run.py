@@ -30,6 +30,10 @@ if TYPE_CHECKING:
   from episodic_dp import training
 
 SCHEMA = 3  # Of config.json, whose fields are those of `Run`.
+# The options of generated data and of pools that are sizes, level by level.
+_SIZES = (
+    "participants", "way", "glyphs", "points", "per_class", "drawings"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,6 +63,13 @@ class Data:
   def backbone(self) -> str | None:
     """Return the recorded digest of the backbone of the data, if any."""
     return (self.options.get("backbone") or {}).get("digest")
+
+  @property
+  def sizes(self) -> tuple[int, ...]:
+    """Return the sizes of the training tree that the options say, or ()."""
+    if not self.options.get("participants"):
+      return ()
+    return tuple(self.options[k] for k in _SIZES if k in self.options)
 
   def load(
       self,
@@ -228,6 +239,15 @@ class Run:
     if self.hierarchy is None and self.data.name == "own_data":
       run = _listed(run, data_dir)
     hierarchy = run.release.hierarchy
+    sizes = run.data.sizes
+    # Single examples have one level.
+    if sizes and math.prod(sizes) != hierarchy.num_units(hierarchy.depth - 1):
+      raise errors.PlanError(
+          f"config.data.options say {' x '.join(map(str, sizes))} and"
+          f" config.hierarchy is {hierarchy}: give both, as"
+          f' --config.hierarchy.sizes="{sizes}", or the preset the number, such'
+          f" as --config={run.data.name}:participants={sizes[0]}"
+      )
     units = hierarchy.num_units(hierarchy.level_index(run.level))
     if run.delta is not None:
       return run

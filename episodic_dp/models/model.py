@@ -13,7 +13,6 @@ from collections.abc import Callable
 import sys
 from typing import Any, NamedTuple, TYPE_CHECKING
 
-import flax
 from flax import linen as nn
 import jax
 from jax import lax
@@ -345,13 +344,7 @@ def from_flax(
     return module.init(key, jnp.zeros((1, *input_shape)))
 
   def apply(params, examples):
-    try:
-      return module.apply({"params": params}, examples)
-    except flax.errors.ScopeParamShapeError as e:
-      raise RunError(
-          f"the network of input_shape={input_shape} cannot read examples of"
-          f" shape {examples.shape[1:]}: build it with that input_shape ({e})"
-      ) from e
+    return module.apply({"params": params}, examples)
 
   collections = set(jax.eval_shape(init, jax.random.key(0))) - {"params"}
   if collections:

@@ -45,16 +45,13 @@ def validate(hierarchy: Hierarchy, plan: stages.SamplingPlan) -> None:
         place = "the hierarchy"
         if k > 0:
           place = hierarchy.describe(k - 1, unit)
-        most, flag = int(counts[unit]), ""
+        most = int(counts[unit])
         if k == 0 and episode is not None and episode.form == "disjoint":
           most -= most % episode.way
-          few = (stages.FixedSize(most or episode.way), *plan.stages[1:])
-          texts = tuple(map(stages.stage_text, few))
-          flag = f' as with --config.plan.stages="{texts}",'
         raise PlanError(
             f"{place} has {counts[unit]} of level '{levels[k]}', and stage"
             f" FixedSize({stage.n}) samples {stage.n}: sample at most"
-            f" {most},{flag} leave out small units by a public rule, or set"
+            f" {most}, leave out small units by a public rule, or set"
             " allow_short_units=True (--config.plan.allow_short_units=True)"
         )
   if episode is not None:

@@ -70,12 +70,10 @@ def check_tree(
 ) -> None:
   """Raise PlanError if a release describes another tree than the data's."""
   if not release.hierarchy.same_tree(dataset.hierarchy):
-    sizes = dataset.hierarchy.sizes
-    flag = f' (in a command --config.hierarchy.sizes="{sizes}")' * bool(sizes)
     raise PlanError(
         f"the release describes {release.hierarchy} and the data are"
         f" {dataset.hierarchy}, so its guarantee is for another sampler; use"
-        f" Release(dataset.hierarchy, plan, mechanism){flag}"
+        " Release(dataset.hierarchy, plan, mechanism)"
     )
 
 

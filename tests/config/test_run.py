@@ -208,6 +208,7 @@ def test_changes_are_checked_again():
         ({"privacy_unit": "patient"}, "unknown level 'patient'"),
         ({"hierarchy": None}, "config.hierarchy is missing"),
         ({"hierarchy.sizes": None}, "either sizes"),
+        ({"data.options.drawings": 6}, r'sizes="\(12000, 8, 6\)"'),
         ({"hierarchy.sizes": [100, 4, 5]}, "has 4 of level 'glyph'"),
         ({"hierarchy.most_copies": [1, 2, 2]}, "copies=True"),
         ({"plan": None}, "config.plan"),

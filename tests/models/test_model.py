@@ -145,12 +145,6 @@ def test_carried_statistics_are_refused_by_name(make, text):
             "mixes_examples=False",
         ),
         (lambda: from_haiku(lambda x: haiku(x).sum()), r"to \(\)"),
-        (
-            lambda: networks.mlp(3).apply(
-                networks.mlp(3).init(jax.random.key(0)), jnp.ones((2, *SHAPE))
-            ),
-            r"shape \(4, 4, 1\): build it with that",
-        ),
     ],
 )
 def test_modules_that_cannot_be_trained_are_refused(make, text):
