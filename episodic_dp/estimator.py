@@ -418,7 +418,8 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
     self._of("_predictor", "fit, then adapt, first")
     return self._of(
         "_adapted", "adapt first; a search needs no scoring=, and"
-        " set_score_request(people=True)"
+        " sklearn.set_config(enable_metadata_routing=True) with"
+        " set_fit_request(people=True) and set_score_request(people=True)"
     )
 
   def _of(self, name: str, methods: str) -> Any:
