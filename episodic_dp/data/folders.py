@@ -50,10 +50,7 @@ def write(
     for part, data in parts.items():
       paths = _paths(data.hierarchy, root / part, people)
       people += data.hierarchy.num_units(0)
-      rows = data.hierarchy.leaf_rows
-      if rows is None:
-        rows = np.arange(len(paths))
-      for row, path in zip(rows, paths):
+      for row, path in zip(data.hierarchy.rows, paths):
         image = data.images[row]
         if image.shape[-1] == 1:
           image = image[..., 0]
