@@ -339,13 +339,10 @@ def _read_scalar(kind: Any, data: Any, name: str) -> Any:
   if kind is float and data == "inf":
     return math.inf
   allowed = _NUMBERS.get(kind, kind)
-  if not isinstance(data, allowed) or isinstance(data, bool) != (kind is bool):
-    raise _validate.refusal(name, data, _SCALARS[kind])
-  if kind is not float:
-    return kind(data)
-  with contextlib.suppress(OverflowError):  # Raised by a huge integer.
-    if not math.isnan(data):
-      return float(data)
+  if isinstance(data, allowed) and isinstance(data, bool) == (kind is bool):
+    with contextlib.suppress(OverflowError):  # Raised by a huge integer.
+      if kind is not float or not math.isnan(data):
+        return kind(data)
   raise _validate.refusal(name, data, _SCALARS[kind])
 
 

@@ -74,7 +74,7 @@ class Hierarchy:
           "a hierarchy needs either sizes (regular) or offsets (ragged);"
           " use Hierarchy.from_sizes, from_labels or regular"
       )
-    depth = len(self.sizes if self.sizes is not None else self.offsets or ())
+    depth = len(self.sizes or self.offsets or ())
     if depth != len(self.levels):
       raise PlanError(
           f"{len(self.levels)} level names {self.levels} for a hierarchy of"

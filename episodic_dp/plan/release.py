@@ -419,17 +419,11 @@ class Tree:
 
   def build(self) -> Hierarchy:
     """Build the hierarchy; raises PlanError if the fields contradict."""
-    offsets = None
-    if self.child_counts is not None:
-      offsets = _offsets(self.child_counts)
-    return Hierarchy(
-        levels=self.levels,
-        sizes=self.sizes,
-        offsets=offsets,
-        copies=self.copies,
-        most_copies=self.most_copies,
-        units_from_records=self.units_from_records,
-    )
+    fields = dict(vars(self))
+    runs = fields.pop("child_counts")
+    if runs is not None:
+      fields["offsets"] = _offsets(runs)
+    return Hierarchy(**fields)
 
 
 plain.register(Hierarchy, Tree, Tree.of, Tree.build)
