@@ -19,7 +19,7 @@ import typing
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from episodic_dp import _validate
-from episodic_dp import errors
+from episodic_dp.errors import PlanError
 
 _T = TypeVar("_T")
 
@@ -142,7 +142,7 @@ def from_plain(
   optional = defaults(kind) if partial else {}
   for key in known:
     if key not in given and key not in optional:
-      raise errors.PlanError(f"{name}.{key} is missing: set it")
+      raise PlanError(f"{name}.{key} is missing: set it")
   values = {
       key: read(hints[key], part, name=f"{name}.{key}", partial=partial)
       for key, part in given.items()
@@ -315,7 +315,7 @@ def _read_union(
     return None
   *others, last = (kind for kind in members if kind is not type(None))
   for kind in others:
-    with contextlib.suppress(errors.PlanError):
+    with contextlib.suppress(PlanError):
       return again(kind, data, name=name)
   return again(last, data, name=name)
 

@@ -8,7 +8,7 @@ import pathlib
 from typing import Any
 import urllib.request
 
-from episodic_dp import errors
+from episodic_dp.errors import DataError
 from episodic_dp.output import files
 
 _TABLE = pathlib.Path(__file__).with_suffix(".tsv")
@@ -180,7 +180,7 @@ def _check_sha256(path: pathlib.Path, archive: Archive) -> None:
   with path.open("rb") as f:
     digest = hashlib.file_digest(f, "sha256").hexdigest()
   if digest not in archive.sha256:
-    raise errors.DataError(
+    raise DataError(
         f"{path} ({path.stat().st_size} bytes) has sha256 {digest} instead"
         f" of {' or '.join(archive.sha256)}: the copy is damaged or"
         " incomplete, so fetch it again"
