@@ -209,8 +209,6 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
     found: dict[str, Any] = {"start": "auto", "network": None}
     for field in dataclasses.fields(_Options):
       value = getattr(self, field.name)
-      if isinstance(value, np.generic):
-        value = value.item()
       if field.name not in found or value in _NAMES:
         found[field.name] = value
     return plain.from_plain(_Options, found, name=type(self).__name__)

@@ -113,7 +113,7 @@ class Description:
   @property
   def files(self) -> tuple[str, ...]:
     """Return the names of its files of weights."""
-    return (*self.weights, *([self.start] if self.start else []))
+    return tuple(filter(None, (*self.weights, self.start)))
 
   @property
   def fixed_way(self) -> bool:

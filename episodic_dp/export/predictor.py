@@ -472,10 +472,7 @@ class Predictor:
     if classes is None:
       prototypes.check_shared(names, found, units, level)
     centre = self._centre(public)
-    embedded = np.concatenate([
-        self.embedded(self.scaled(block))
-        for block in preprocessing.stacked(rows, _block(how))
-    ])
+    embedded = self._all_embedded(self.scaled(rows))
     total = prototypes.clipped_sum(
         prototypes.directions(embedded, centre), found, units, len(names)
     )
@@ -563,10 +560,13 @@ class Predictor:
     """Return what the learner takes of scaled rows, for each checkpoint."""
     if not self._embeds:
       return [values] * len(self.members)
+    return [*self._all_embedded(values).swapaxes(0, 1)]
+
+  def _all_embedded(self, values: np.ndarray) -> np.ndarray:
+    """Return float32[n, members, d], the embeddings of scaled rows."""
     size = _block(self.description.preprocessing)
-    parts = range(0, len(values), size)
-    found = [self.embedded(values[i : i + size]) for i in parts]
-    return [*np.concatenate(found).swapaxes(0, 1)]
+    blocks = preprocessing.stacked(values, size)
+    return np.concatenate([*map(self.embedded, blocks)])
 
   def embedded(self, values: np.ndarray) -> np.ndarray:
     """Return float32[n, members, d], the embeddings of at most a block.
@@ -600,11 +600,8 @@ class Predictor:
       size = self.network.way
       assert size is not None  # Known of every exported network.
       return np.zeros((len(self.members), size), np.float32)
-    embedded = [
-        self.embedded(block)
-        for block in preprocessing.stacked(values, _block(how))
-    ]
-    centre = np.concatenate(embedded).mean(axis=0, dtype=np.float64)
+    embedded = self._all_embedded(values)
+    centre = embedded.mean(axis=0, dtype=np.float64)
     if not np.isfinite(centre).all():
       raise DataError(
           "the public examples have embeddings that are not finite: give others"
@@ -781,9 +778,4 @@ def _network(
   model = model._replace(mirror=found.mirror)
   if start is None:
     return model
-  return models.start_from(
-      model,
-      start,
-      trained=network.trained,
-      source="the start",
-  )
+  return models.start_from(model, start, trained=network.trained)
