@@ -80,9 +80,7 @@ def _paths(
 
 def _names(tree: plan.Hierarchy, k: int, first: int) -> list[str]:
   """Name the units of a level: by their labels, or by numbers in a family."""
-  names = None
-  if tree.names is not None:
-    names = tree.names[k]
+  names = tree.names_of(k)
   if names is not None:
     return [str(name).replace("/", "_") for name in names]
   parents = tree.parents(k)
