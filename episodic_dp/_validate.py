@@ -5,13 +5,14 @@ import math
 import numbers
 from typing import Any
 
-from episodic_dp import errors
+from episodic_dp.errors import PlanError
+from episodic_dp.errors import shown
 
 
-def refusal(name: str, value: object, expected: str) -> errors.PlanError:
+def refusal(name: str, value: object, expected: str) -> PlanError:
   """Return the error for a value that is not as expected."""
-  return errors.PlanError(
-      f"{name}={errors.shown(value)}: expected {expected}"
+  return PlanError(
+      f"{name}={shown(value)}: expected {expected}"
   )
 
 

@@ -32,7 +32,7 @@ from absl import logging
 import jax
 import numpy as np
 
-from episodic_dp import errors
+from episodic_dp.errors import RunError
 
 _MOST_CORES = 8  # Devices: more are not tested, and steps lack tasks for them.
 
@@ -177,7 +177,7 @@ def warn_of_idle_cores() -> None:
 def check_types() -> None:
   """Raise RunError if JAX makes float64 arrays, for which no step is made."""
   if jax.dtypes.canonicalize_dtype(np.float64) == np.float64:
-    raise errors.RunError(
+    raise RunError(
         "JAX_ENABLE_X64 is set, and steps and models compute with 32 bits:"
         " unset it, and run the same command again"
     )

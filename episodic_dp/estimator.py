@@ -29,7 +29,6 @@ from episodic_dp import _validate
 from episodic_dp import accounting
 from episodic_dp import backends
 from episodic_dp import data
-from episodic_dp import errors
 from episodic_dp import export
 from episodic_dp import models
 from episodic_dp import options
@@ -43,6 +42,9 @@ from episodic_dp.data import backbone as backbone_lib
 from episodic_dp.data import dataset as dataset_lib
 from episodic_dp.data.own_data import readers
 from episodic_dp.data.own_data import rows as rows_lib
+from episodic_dp.errors import DataError
+from episodic_dp.errors import RunError
+from episodic_dp.errors import shown
 from episodic_dp.export import preprocessing
 from episodic_dp.export import writing
 from episodic_dp.export.predictor import Adapted
@@ -176,7 +178,7 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
       if result.stopped == "SIGINT":
         raise KeyboardInterrupt
       if result.stopped != "done":
-        raise errors.RunError(
+        raise RunError(
             f"{result.stopped} ended fit after step {result.steps} of"
             f" {result.planned}: fit again; with workdir=DIR it resumes"
         )
@@ -207,8 +209,6 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
     found: dict[str, Any] = {"start": "auto", "network": None}
     for field in dataclasses.fields(_Options):
       value = getattr(self, field.name)
-      if isinstance(value, np.generic):
-        value = value.item()
       if field.name not in found or value in _NAMES:
         found[field.name] = value
     return plain.from_plain(_Options, found, name=type(self).__name__)
@@ -291,15 +291,15 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
     found = self.predict(X)
     kinds = [labels_lib.kind_of(label) for label in (*found[:1], *truth[:1])]
     if len(found) != len(truth) or len(set(kinds)) > 1:
-      raise errors.DataError(
+      raise DataError(
           f"there are {len(found)} images and {len(truth)} labels, and the"
           f" first labels of adapt and score are {' and '.join(kinds)}: give"
           " one label for each image, of one type in both"
       )
     unknown = np.setdiff1d(truth, self.classes_)
     if unknown.size:
-      raise errors.DataError(
-          f"the label {errors.shown(unknown[0])} is none of the classes of"
+      raise DataError(
+          f"the label {shown(unknown[0])} is none of the classes of"
           " adapt: leave its images out, or adapt to some of them"
       )
     return float(np.average(found == truth, weights=weights))
@@ -335,7 +335,7 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
         right = np.asarray(found) == labels[asked]
         shares.append(np.average(right, weights=weights[asked]))
     if not shares:
-      raise errors.DataError(
+      raise DataError(
           f"no person has two classes of more than shot={self.shot} examples:"
           " give more examples of each person, or a smaller shot"
       )
@@ -405,7 +405,7 @@ class FewShotClassifier(base.ClassifierMixin, base.BaseEstimator):
       try:
         saved = plain.from_plain(_Options, json.loads(content), name="options")
       except (ValueError, RecursionError) as e:
-        raise errors.RunError(
+        raise RunError(
             f"{place} does not hold the options of an estimator: get the folder"
             " again from its publisher"
         ) from e
@@ -495,7 +495,7 @@ def _weights(given: Any, n: int) -> np.ndarray:
   if found.shape != (n,) or not np.isfinite(found).all() or not (
       found.min() >= 0 and found.any()
   ):
-    raise errors.DataError(
+    raise DataError(
         f"sample_weight has shape {np.shape(given)}: give {n} finite numbers of"
         " at least 0, one for each example, not all 0"
     )
@@ -531,7 +531,7 @@ def _raised_sigterm() -> Iterator[None]:
 def _check_rows(images: Any, labels: np.ndarray, people: np.ndarray) -> None:
   """Raise DataError unless there is one label and one person an image."""
   if not len(images) == len(labels) == len(people):
-    raise errors.DataError(
+    raise DataError(
         f"images, labels and people have {len(images)}, {len(labels)} and"
         f" {len(people)} rows: give one label and one person for each image"
     )
@@ -569,7 +569,7 @@ def _features(
   """Return the features of images [n, H, W, C], float32[n, d]."""
   network = backbone.opened()
   if images.ndim != 4:
-    raise errors.DataError(
+    raise DataError(
         "a backbone takes images, and the examples are features: give images,"
         " or leave backbone out"
     )
@@ -597,7 +597,7 @@ def _rows(images: Any) -> np.ndarray:
     if not number:
       rows = dataset_lib.empty((len(images), *values.shape), values.dtype)
     if values.shape != rows.shape[1:]:
-      raise errors.DataError(
+      raise DataError(
           f"{name} has shape {values.shape}, and the first {rows.shape[1:]}:"
           " resize all to one size and colour"
       )

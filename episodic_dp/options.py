@@ -13,7 +13,7 @@ import importlib
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 from episodic_dp import _validate
-from episodic_dp import errors
+from episodic_dp.errors import RunError
 from episodic_dp.plain import Count
 from episodic_dp.plain import Fraction
 from episodic_dp.plain import NotNegative
@@ -104,7 +104,7 @@ def upgraded_network(data: Any) -> Any:
   if not isinstance(data, Mapping):
     return data
   if data.get("trained") == "low_rank":
-    raise errors.RunError(
+    raise RunError(
         "trained='low_rank': version 2.0 or 2.1 of episodic_dp trained it, and"
         " this version does not: use the version that wrote it"
     )

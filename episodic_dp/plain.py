@@ -19,7 +19,7 @@ import typing
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from episodic_dp import _validate
-from episodic_dp import errors
+from episodic_dp.errors import PlanError
 
 _T = TypeVar("_T")
 
@@ -142,7 +142,7 @@ def from_plain(
   optional = defaults(kind) if partial else {}
   for key in known:
     if key not in given and key not in optional:
-      raise errors.PlanError(f"{name}.{key} is missing: set it")
+      raise PlanError(f"{name}.{key} is missing: set it")
   values = {
       key: read(hints[key], part, name=f"{name}.{key}", partial=partial)
       for key, part in given.items()
@@ -315,7 +315,7 @@ def _read_union(
     return None
   *others, last = (kind for kind in members if kind is not type(None))
   for kind in others:
-    with contextlib.suppress(errors.PlanError):
+    with contextlib.suppress(PlanError):
       return again(kind, data, name=name)
   return again(last, data, name=name)
 
@@ -339,13 +339,10 @@ def _read_scalar(kind: Any, data: Any, name: str) -> Any:
   if kind is float and data == "inf":
     return math.inf
   allowed = _NUMBERS.get(kind, kind)
-  if not isinstance(data, allowed) or isinstance(data, bool) != (kind is bool):
-    raise _validate.refusal(name, data, _SCALARS[kind])
-  if kind is not float:
-    return kind(data)
-  with contextlib.suppress(OverflowError):  # Raised by a huge integer.
-    if not math.isnan(data):
-      return float(data)
+  if isinstance(data, allowed) and isinstance(data, bool) == (kind is bool):
+    with contextlib.suppress(OverflowError):  # Raised by a huge integer.
+      if kind is not float or not math.isnan(data):
+        return kind(data)
   raise _validate.refusal(name, data, _SCALARS[kind])
 
 

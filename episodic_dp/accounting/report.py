@@ -1,5 +1,6 @@
 """The guarantee of one level, and its assumptions."""
 
+from collections.abc import Iterable, Mapping
 import dataclasses
 import decimal
 import math
@@ -354,6 +355,13 @@ def caveats(release: plan_lib.Release, level: str) -> tuple[str, ...]:
   if release.mechanism.clipping == "percentile_window":
     found.insert(0, UN_NOISED_CLIPPING)
   return tuple(filter(None, found))
+
+
+def stated_caveats(
+    guarantees: Iterable[Mapping[str, Any]],
+) -> list[str]:
+  """List the caveats of guarantees as plain data, each once."""
+  return list(dict.fromkeys(g["caveat"] for g in guarantees if g["caveat"]))
 
 
 def large_delta(

@@ -11,8 +11,8 @@ from typing import Any
 
 import scipy
 
-from episodic_dp import errors
 from episodic_dp.accounting import report
+from episodic_dp.errors import RunError
 from episodic_dp.output import files
 from episodic_dp.output import tables
 from episodic_dp.training import evaluation
@@ -94,7 +94,7 @@ def find(paths: Iterable[str | os.PathLike]) -> list[pathlib.Path]:
       why = "holds no run"
       if not path.exists():
         why = "cannot be read (No such file or directory)"
-      raise errors.RunError(
+      raise RunError(
           f"{path} {why}: give the workdir of a run, or a folder of such"
       )
     for folder in inside:
@@ -137,7 +137,7 @@ def _read(folder: pathlib.Path) -> tuple[Run, dict[str, Any]]:
     }
     trees = [entry["hierarchy"] for entry in stated.get("entries", [])]
   except (ValueError, KeyError, TypeError, AttributeError) as e:
-    raise errors.RunError(
+    raise RunError(
         f"the run in {folder} cannot be read ({type(e).__name__}: {e}): write"
         " its files again with episodic-dp train and episodic-dp evaluate"
     ) from e

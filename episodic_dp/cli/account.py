@@ -90,14 +90,9 @@ def main(values: flags.FlagValues) -> None:
   for name in refused:
     if values[name].present:
       app.fail(f"--{name} goes {how} --ledger: leave it out")
-  if values.ledger:
-    _account_ledgers(values)
-  else:
+  if not values.ledger:
     _account_config(values)
-
-
-def _account_ledgers(values: flags.FlagValues) -> None:
-  """Print the guarantees of the runs in --ledger together."""
+    return
   with phases.phase("composing the runs"):
     result = costs.account_runs(
         values.ledger,
@@ -105,8 +100,7 @@ def _account_ledgers(values: flags.FlagValues) -> None:
         group=values.group,
         same_levels=values.same_level,
     )
-  text = costs.runs_table(result)
-  shared_flags.show(result, text)
+  shared_flags.show(result, costs.runs_table(result))
 
 
 def _account_config(values: flags.FlagValues) -> None:

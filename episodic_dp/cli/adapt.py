@@ -168,5 +168,4 @@ def _stated(
       f" {g['delta']:g} ({g['neighbours']}, of {of})"
       for g in stated
   ] or [f"{what}: no privacy guarantee"]
-  caveats = dict.fromkeys(g["caveat"] for g in stated if g["caveat"])
-  return [*lines, *(f"  {caveat}" for caveat in caveats)]
+  return [*lines, *map("  {}".format, report.stated_caveats(stated))]

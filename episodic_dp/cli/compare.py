@@ -19,16 +19,16 @@ never averaged.
 
 from absl import flags
 
-from episodic_dp import errors
 from episodic_dp import plain
 from episodic_dp.analysis import comparison
 from episodic_dp.cli import shared_flags
+from episodic_dp.errors import RunError
 
 
 def main(values: flags.FlagValues, *paths: str) -> None:
   """Print the runs named by the arguments."""
   if not paths:
-    raise errors.RunError(
+    raise RunError(
         "no run is given: name work directories, as in episodic-dp compare"
         " runs/a runs/b"
     )

@@ -8,10 +8,10 @@ import traceback
 
 from absl import logging
 
-from episodic_dp import errors
 from episodic_dp.cli import app
 from episodic_dp.cli import exit_status
 from episodic_dp.cli import interrupts
+from episodic_dp.errors import RunError
 
 HEARTBEAT_SECONDS = 30  # A process that is silent for longer counts as lost.
 
@@ -53,7 +53,7 @@ def join(
   if len(given) != 2 * named or given != sorted(set(given)) or (
       named and not re.fullmatch(r".+:[1-9][0-9]*", str(coordinator))
   ):
-    raise errors.RunError(
+    raise RunError(
         f"--coordinator={coordinator} --num_processes={num_processes}"
         f" --process_id={process_id}: expected all three, such as"
         " --coordinator=localhost:9999 --num_processes=2 --process_id=1, with"

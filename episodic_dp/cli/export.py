@@ -92,8 +92,7 @@ def write(
     print(f"  {level}: epsilon = {epsilon} at delta = {stated['delta']:g}")
   for level in done.statement["no_guarantee"]:
     print(f"  {level}: no guarantee")
-  caveats = dict.fromkeys(stated["caveat"] for stated in guarantees.values())
-  for caveat in filter(None, caveats):
+  for caveat in report.stated_caveats(guarantees.values()):
     print(f"  {caveat}")
   if done.scores is None:
     evaluate = ["episodic-dp", "evaluate", f"--workdir={workdir}"]

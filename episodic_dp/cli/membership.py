@@ -27,10 +27,10 @@ the first run, which only the data holder should read. For runs on public data
 
 from absl import flags
 
-from episodic_dp import errors
 from episodic_dp.analysis import membership_attack
 from episodic_dp.cli import devices
 from episodic_dp.cli import shared_flags
+from episodic_dp.errors import RunError
 from episodic_dp.output import files
 from episodic_dp.training import workdir as workdir_lib
 
@@ -38,7 +38,7 @@ from episodic_dp.training import workdir as workdir_lib
 def main(values: flags.FlagValues) -> None:
   """Attack the runs, print the table and write it with its figure."""
   if not values.read_private_training_data:
-    raise errors.RunError(
+    raise RunError(
         "this attack reads the private training data, and no noise protects"
         " its results: give --read_private_training_data if you may read these"
         " data"

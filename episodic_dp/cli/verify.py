@@ -19,6 +19,7 @@ import textwrap
 
 from absl import flags
 
+from episodic_dp.accounting import report
 from episodic_dp.accounting import statement
 from episodic_dp.cli import app
 from episodic_dp.output import phases
@@ -65,6 +66,6 @@ def main(values: flags.FlagValues, path: str = "") -> None:
     said = f"{why[:1].upper()}{why[1:]}."
     print(textwrap.fill(quoting.printable(said), _WIDTH))
   stated = verification.stated["guarantees"].values()
-  for caveat in dict.fromkeys(s["caveat"] for s in stated if s["caveat"]):
+  for caveat in report.stated_caveats(stated):
     print(textwrap.fill(caveat, _WIDTH))
   print(textwrap.fill(LIMITS, _WIDTH))

@@ -93,9 +93,8 @@ def _dataclass_in(hint: Any) -> Any:
 
 def _type(hint: Any) -> str:
   """Return the type of a field in words."""
-  for known, words in _ALIASES.items():
-    if hint == known:
-      return words
+  if hint in _ALIASES:
+    return _ALIASES[hint]
   if hint == options.LearnerName:
     return ", ".join(options.LEARNERS)
   origin, arguments = typing.get_origin(hint), typing.get_args(hint)

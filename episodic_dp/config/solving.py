@@ -9,9 +9,9 @@ from absl import logging
 
 from episodic_dp import _validate
 from episodic_dp import accounting
-from episodic_dp import errors
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import report
+from episodic_dp.errors import PlanError
 from episodic_dp.plan import stages as stages_lib
 from episodic_dp.run import five_digits
 from episodic_dp.run import Run
@@ -106,7 +106,7 @@ def calibrate(
   elif solve == "steps":
     steps = accounting.max_steps(release, target_epsilon=epsilon, **wanted)
     if not steps:
-      raise errors.PlanError(
+      raise PlanError(
           f"epsilon={epsilon:g} at level '{wanted['level']}' is exceeded by the"
           " first step: raise noise_multiplier or epsilon"
       )
@@ -152,7 +152,7 @@ def spend(
   """
   if not config.release.filled:
     task = config.release.plan.task_form
-    raise errors.PlanError(
+    raise PlanError(
         f"no unit of level '{config.release.levels[0]}' in the training data"
         f" has the {task.way} classes with {task.shot + task.query} examples"
         " each that a task takes, so nothing would be learned: take a smaller"
@@ -183,7 +183,7 @@ def spend(
         f" or train on more units of level '{found.level}'"
     )
     if share > 1:
-      raise errors.PlanError(text)
+      raise PlanError(text)
     warn(text)
   noise = {"mechanism.noise_multiplier": found.noise_multiplier}
   return config.replace(noise), found

@@ -10,13 +10,13 @@ import os
 from typing import Any
 
 from episodic_dp import _validate
-from episodic_dp import errors
 from episodic_dp import plain
 from episodic_dp.data.dataset import ArrayDataset
 from episodic_dp.data.dataset import as_examples
 from episodic_dp.data.dataset import Dataset
 from episodic_dp.data.dataset import Splits
 from episodic_dp.data.originals import Where
+from episodic_dp.errors import PlanError
 
 __all__ = ["NAMES", "ArrayDataset", "Dataset", "Splits", "as_examples", "load"]
 
@@ -65,7 +65,7 @@ def check_data_dir(name: str, data_dir: str | os.PathLike[str] | None) -> None:
     what = "the config names no data"
     if name:
       what = f"data set '{name}' is generated"
-    raise errors.PlanError(
+    raise PlanError(
         f"data_dir={os.fspath(data_dir)!r} is not read, since {what}: leave it"
         " out, or take your own data, 'own_data' (in a command leave --data_dir"
         " out, or take --config=own_data)"

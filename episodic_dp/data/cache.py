@@ -18,9 +18,9 @@ import shutil
 import numpy as np
 import numpy.typing as npt
 
-from episodic_dp import errors
 from episodic_dp import foreign
 from episodic_dp.data import originals as originals_lib
+from episodic_dp.errors import DataError
 from episodic_dp.output import files as output
 from episodic_dp.output import phases
 
@@ -91,7 +91,7 @@ def mapped_rows(
         for number in chosen:
           values = row(number)
           if values.shape != first.shape:  # NumPy would repeat a single one.
-            raise errors.DataError(
+            raise DataError(
                 f"{unit} {number} has another shape than the first: give data,"
                 " or a backbone, of one shape"
             )
@@ -194,7 +194,7 @@ def _checked(
       digest.update(content)
       yield content
   if sha256 not in (None, digest.hexdigest()):
-    raise errors.DataError(
+    raise DataError(
         f"the images in {names} have sha256 {digest.hexdigest()} instead of"
         f" {sha256}: use another copy"
     )

@@ -24,13 +24,13 @@ import zipfile
 
 import numpy as np
 
-from episodic_dp import errors
 from episodic_dp import foreign
 from episodic_dp.data import backbone as backbone_lib
 from episodic_dp.data import cache
 from episodic_dp.data import dataset
 from episodic_dp.data import originals
 from episodic_dp.data import pools
+from episodic_dp.errors import PlanError
 from episodic_dp.output import files
 
 EXAMPLES = 600  # Of each class.
@@ -66,7 +66,7 @@ class CifarFS(pools.Pool):
 
   def __post_init__(self) -> None:
     if self.superclasses and self.participants is not None:
-      raise errors.PlanError(
+      raise PlanError(
           f"cifar_fs options superclasses=True and"
           f" participants={self.participants} are two trees over one set of"
           " images: choose one"

@@ -306,11 +306,8 @@ def as_examples(dataset: ArrayDataset) -> ArrayDataset:
           f"'{dataset.name}' has neither classes nor labels: give"
           " ArrayDataset(labels=...)"
       )
-    ordered = hierarchy.parents(hierarchy.depth - 1).astype(np.int32)
-    labels = ordered
-    if hierarchy.leaf_rows is not None:
-      labels = np.empty_like(ordered)
-      labels[hierarchy.leaf_rows] = ordered
+    labels = np.empty(hierarchy.num_leaves, np.int32)
+    labels[hierarchy.rows] = hierarchy.parents(hierarchy.depth - 1)
   return dataclasses.replace(
       dataset, hierarchy=flattened(hierarchy), labels=labels
   )

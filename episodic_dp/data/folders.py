@@ -50,10 +50,7 @@ def write(
     for part, data in parts.items():
       paths = _paths(data.hierarchy, root / part, people)
       people += data.hierarchy.num_units(0)
-      rows = data.hierarchy.leaf_rows
-      if rows is None:
-        rows = np.arange(len(paths))
-      for row, path in zip(rows, paths):
+      for row, path in zip(data.hierarchy.rows, paths):
         image = data.images[row]
         if image.shape[-1] == 1:
           image = image[..., 0]
@@ -83,9 +80,7 @@ def _paths(
 
 def _names(tree: plan.Hierarchy, k: int, first: int) -> list[str]:
   """Name the units of a level: by their labels, or by numbers in a family."""
-  names = None
-  if tree.names is not None:
-    names = tree.names[k]
+  names = tree.names_of(k)
   if names is not None:
     return [str(name).replace("/", "_") for name in names]
   parents = tree.parents(k)

@@ -14,13 +14,13 @@ test split does not change with the size of the training split.
 
 from concurrent import futures
 import functools
-import os
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from episodic_dp import backends
+from episodic_dp.data import cache
 from episodic_dp.data import dataset
 from episodic_dp.data import originals
 from episodic_dp.data import pools
@@ -75,7 +75,7 @@ def _generate(options: Glyphs, part: int, participants: int) -> np.ndarray:
     wanted[:] = np.asarray(chunk)[: len(wanted)]
 
   # One chunk keeps one core busy; a few threads use the others.
-  with futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+  with futures.ThreadPoolExecutor(cache.THREADS) as pool:
     list(pool.map(render, range(0, participants, _CHUNK)))
   return images.reshape(-1, size, size, 1)
 

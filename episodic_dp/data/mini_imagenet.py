@@ -16,13 +16,13 @@ import zipfile
 import numpy as np
 
 from episodic_dp import _validate
-from episodic_dp import errors
 from episodic_dp import foreign
 from episodic_dp import plain
 from episodic_dp.data import cache
 from episodic_dp.data import dataset
 from episodic_dp.data import originals
 from episodic_dp.data import pools
+from episodic_dp.errors import DataError
 
 EXAMPLES = 600  # Of each class.
 SIZE = 84
@@ -137,7 +137,7 @@ def _read_files(paths: list[pathlib.Path]) -> Iterator[bytes]:
   names = [name for owner in classes() for name in owner.images]
   absent = [name for name in names if name not in contents]
   if absent:
-    raise errors.DataError(
+    raise DataError(
         f"{len(absent)} of the {len(names)} images of mini-ImageNet are absent,"
         f" such as {absent[0]}"
     )
@@ -153,7 +153,7 @@ def _contents(path: pathlib.Path) -> dict[str, bytes]:
   with zipfile.ZipFile(path) as z:
     unpacked = sum(info.file_size for info in z.infolist())
     if unpacked > _MOST_BYTES:
-      raise errors.DataError(f"it unpacks to {unpacked} bytes, too many")
+      raise DataError(f"it unpacks to {unpacked} bytes, too many")
     return {pathlib.PurePath(n).stem: z.read(n) for n in z.namelist()}
 
 
@@ -167,7 +167,7 @@ def decode(content: bytes, name: str = "an image") -> np.ndarray:
     with foreign.picture(io.BytesIO(content)) as image:
       pixels = np.asarray(image.convert("RGB"))
   except (OSError, ValueError) as e:
-    raise errors.DataError(f"{name} cannot be decoded: {e}") from e
+    raise DataError(f"{name} cannot be decoded: {e}") from e
   if pixels.shape != (SIZE, SIZE, 3):
-    raise errors.DataError(f"{name} is not {SIZE} x {SIZE}: {pixels.shape}")
+    raise DataError(f"{name} is not {SIZE} x {SIZE}: {pixels.shape}")
   return pixels

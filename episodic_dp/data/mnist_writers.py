@@ -19,12 +19,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from episodic_dp import errors
 from episodic_dp import plain
 from episodic_dp import plan
 from episodic_dp.data import cache
 from episodic_dp.data import dataset
 from episodic_dp.data import originals
+from episodic_dp.errors import PlanError
 
 NAME = "mnist_writers"
 SIZE = 28
@@ -117,7 +117,7 @@ def load(options: MnistWriters, where: originals.Where) -> dataset.Splits:
   chosen = divide(way=options.way, per_digit=options.per_digit)
   for part, who in chosen.items():
     if not who:
-      raise errors.PlanError(
+      raise PlanError(
           f"mnist_writers {options} leave no writer for {part}: use smaller"
           " numbers, such as way=5 and per_digit=6"
       )

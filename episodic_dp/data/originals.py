@@ -8,7 +8,7 @@ import pathlib
 from typing import Any
 import urllib.request
 
-from episodic_dp import errors
+from episodic_dp.errors import DataError
 from episodic_dp.output import files
 
 _TABLE = pathlib.Path(__file__).with_suffix(".tsv")
@@ -79,12 +79,12 @@ class Originals:
   sources: Mapping[str, Source]
 
   @property
-  def online(self) -> str | None:
-    """Return the key of the source that a download fetches, or None."""
-    for source, archives in self.sources.items():
+  def online(self) -> Source:
+    """Return the first source of which all files are published, or ()."""
+    for archives in self.sources.values():
       if all(archive.url for archive in archives):
-        return source
-    return None
+        return archives
+    return ()
 
   def find(self, where: Where) -> list[pathlib.Path]:
     """Return the files of the first complete source, downloaded if requested.
@@ -112,7 +112,7 @@ class Originals:
         for archive, path in found.items():
           _check_sha256(path, archive)
         return list(found.values())
-    if where.download and self.online is not None:
+    if where.download and self.online:
       return self._fetch(where.cache / "downloads" / self.name)
     raise FileNotFoundError(
         f"'{self.name}' is not prepared yet and data_dir={where.data_dir}"
@@ -121,8 +121,7 @@ class Originals:
 
   def _fetch(self, folder: pathlib.Path) -> list[pathlib.Path]:
     """Download the files of the online source that the folder lacks."""
-    archives = self.sources[self.online or ""]
-    for archive in archives:
+    for archive in self.online:
       path = folder / archive.file
       if path.is_file():  # It was checked before it got this name.
         continue
@@ -137,7 +136,7 @@ class Originals:
       with files.replacing(path) as new:
         new.write_bytes(content)
         _check_sha256(new, archive)
-    return [folder / archive.file for archive in archives]
+    return [folder / archive.file for archive in self.online]
 
   def _remedy(self) -> str:
     """Return the files of each source, and their places."""
@@ -181,7 +180,7 @@ def _check_sha256(path: pathlib.Path, archive: Archive) -> None:
   with path.open("rb") as f:
     digest = hashlib.file_digest(f, "sha256").hexdigest()
   if digest not in archive.sha256:
-    raise errors.DataError(
+    raise DataError(
         f"{path} ({path.stat().st_size} bytes) has sha256 {digest} instead"
         f" of {' or '.join(archive.sha256)}: the copy is damaged or"
         " incomplete, so fetch it again"

@@ -13,9 +13,10 @@ import os
 import pathlib
 from typing import Any, NamedTuple
 
-from episodic_dp import errors
 from episodic_dp.data.own_data import readers
 from episodic_dp.data.own_data import trees
+from episodic_dp.errors import DataError
+from episodic_dp.errors import RunError
 from episodic_dp.export import folder
 from episodic_dp.export.predictor import Adapted
 from episodic_dp.export.predictor import Predictions
@@ -81,11 +82,11 @@ def listed(
   root = files.path_of(path)
   if not root.is_dir():
     fault = "is no folder" if root.exists() else "does not exist"
-    raise errors.DataError(f"{root} {fault}: give a folder of images")
+    raise DataError(f"{root} {fault}: give a folder of images")
   found = trees.scan(root)
   names = found.files
   if not names:
-    raise errors.DataError(
+    raise DataError(
         f"{root} holds no file that can be read (such as .png, .jpg or .npy):"
         " give a folder of images"
     )
@@ -93,7 +94,7 @@ def listed(
   by_person = people and {*depths} == {2}
   if {*depths} not in ({0}, {1}) and not by_person:
     wrong = next(name for name, depth in zip(names, depths) if depth != 1)
-    raise errors.DataError(
+    raise DataError(
         f"{root / wrong} is at folder depth {wrong.count(os.sep)}: give a"
         " folder of images for each class, or images alone"
     )
@@ -162,13 +163,13 @@ def adapt(
   if support is not None:
     shown = listed(support, people=bool(terms))
     if not shown.classes:
-      raise errors.DataError(
+      raise DataError(
           "the support images are of 1 class: give images of at least two"
           " classes; files need a folder for each class"
       )
     classes = terms.get("classes") or shown.classes
   elif adapted is None:
-    raise errors.RunError(
+    raise RunError(
         "the model holds no classes that it was adapted to: give --support, a"
         " folder of images for each class"
     )
@@ -176,7 +177,7 @@ def adapt(
     classes = [*map(str, adapted.classes)]
   for name in sorted({*asked.classes} - {*classes}):
     known = ", ".join(map(quoting.printable, classes))
-    raise errors.DataError(
+    raise DataError(
         f"{asked.root / quoting.printable(name)} is not a class of the support"
         f" ({known}): add it there, or put all images right into {asked.root},"
         " to classify them without labels"
@@ -185,7 +186,7 @@ def adapt(
   place = files.path_of(out) / ADAPTED
   if terms:
     if (place / folder.ADAPTATION).exists():
-      raise errors.RunError(
+      raise RunError(
           f"{place} is adapted already, and to adapt again costs the same"
           f" people again: classify with --model={place} and without --support,"
           " or give another --out"

@@ -181,7 +181,7 @@ def _guarantees(statement: Mapping[str, Any]) -> list[str]:
         ],
     ))
   lines += statement["no_guarantee"].values()
-  lines += dict.fromkeys(g["caveat"] for g in finite.values() if g["caveat"])
+  lines += report.stated_caveats(finite.values())
   assumptions = dict.fromkeys(
       a for g in finite.values() for a in g["assumptions"]
   )

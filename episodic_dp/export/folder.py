@@ -18,11 +18,12 @@ from typing import Literal
 import numpy as np
 import safetensors.numpy
 
-from episodic_dp import errors
 from episodic_dp import options
 from episodic_dp import plain
 from episodic_dp.accounting import statement
 from episodic_dp.data.backbone import Backbone
+from episodic_dp.errors import RunError
+from episodic_dp.errors import shown
 from episodic_dp.output import files
 from episodic_dp.output import quoting
 
@@ -113,7 +114,7 @@ class Description:
   @property
   def files(self) -> tuple[str, ...]:
     """Return the names of its files of weights."""
-    return (*self.weights, *([self.start] if self.start else []))
+    return tuple(filter(None, (*self.weights, self.start)))
 
   @property
   def fixed_way(self) -> bool:
@@ -141,7 +142,7 @@ def describe(content: bytes, name: str) -> Description:
       raise ValueError(f"it describes no model: {_AGAIN}")
     if data["format"] != FORMAT:
       raise ValueError(
-          f"its format is {errors.shown(data['format'])}, but this version"
+          f"its format is {shown(data['format'])}, but this version"
           f" reads {FORMAT}: load it with the version that wrote it, or export"
           " the run again"
       )
@@ -150,7 +151,7 @@ def describe(content: bytes, name: str) -> Description:
     result = plain.from_plain(Description, data, name="model")
     _check_sizes(result)
   except (ValueError, KeyError, TypeError, RecursionError) as e:
-    raise errors.RunError(f"{name}: {e}") from e
+    raise RunError(f"{name}: {e}") from e
   return result
 
 
@@ -164,7 +165,7 @@ def _check_sizes(found: Description) -> None:
       found.fixed_way and not network.outputs
   ):
     raise ValueError(
-        f"learner {errors.shown(found.learner.name)} lacks its fine_tuning or"
+        f"learner {shown(found.learner.name)} lacks its fine_tuning or"
         f" its outputs: {_AGAIN}"
     )
   backbone = found.backbone
@@ -181,7 +182,7 @@ def _check_sizes(found: Description) -> None:
   )
   if not fits:
     raise ValueError(
-        f"its sizes are {errors.shown(sizes)} with {len(network.widths)} hidden"
+        f"its sizes are {shown(sizes)} with {len(network.widths)} hidden"
         f" layers and {len(found.weights)} files of weights, which no run has:"
         f" expected {_MOST} at most, {_MOST_VALUES} values of an example,"
         f" {_MOST_STEPS} steps, {_MOST_LAYERS} layers, and"
@@ -212,7 +213,7 @@ def read_arrays(content: bytes, name: str) -> dict[str, np.ndarray]:
     return safetensors.numpy.load(content)
   except Exception as e:  # It raises many types for damaged files.
     reason = (str(e).strip().splitlines() or [type(e).__name__])[0]
-    raise errors.RunError(
+    raise RunError(
         f"{name} is not safetensors ({reason[:80]}): export the run again"
     ) from e
 
@@ -234,13 +235,13 @@ def read(root: pathlib.Path) -> dict[str, bytes]:
   """
   try:
     wanted = dict(json.loads(_content(root, DIGESTS, _MOST_JSON))["files"])
-  except errors.RunError:
+  except RunError:
     raise
   except (OSError, ValueError, KeyError, TypeError, RecursionError) as e:
     fault = f"has no {DIGESTS} that lists files"
     if not root.exists():
       fault = "does not exist"
-    raise errors.RunError(
+    raise RunError(
         f"{root} {fault}: give a folder that episodic-dp export wrote"
     ) from e
   contents: dict[str, bytes] = {}
@@ -248,16 +249,16 @@ def read(root: pathlib.Path) -> dict[str, bytes]:
   # Git, a hub's client and macOS add hidden files, which nothing reads.
   present = {n for n in os.listdir(root) if not n.startswith(".")} - {DIGESTS}
   for name in sorted({*present, *wanted, MODEL, STATEMENT}):
-    shown = root / quoting.printable(name)
+    place = root / quoting.printable(name)
     if name not in present:
-      raise errors.RunError(f"{root} lacks {errors.shown(name)}: {_AGAIN}")
+      raise RunError(f"{root} lacks {shown(name)}: {_AGAIN}")
     contents[name] = _content(root, name, left)
     left -= len(contents[name])
     if name not in wanted:
-      raise errors.RunError(f"{shown} is not named in {DIGESTS}: remove it")
+      raise RunError(f"{place} is not named in {DIGESTS}: remove it")
     if files.sha256(contents[name]) != wanted[name]:
-      raise errors.RunError(
-          f"{shown} has changed since the export (its SHA-256 is not that in"
+      raise RunError(
+          f"{place} has changed since the export (its SHA-256 is not that in"
           f" {DIGESTS}): {_AGAIN}"
       )
   return contents
@@ -267,7 +268,7 @@ def _content(root: pathlib.Path, name: str, most: int) -> bytes:
   """Read a plain file; RunError for a link, a folder or a larger file."""
   status = os.lstat(root / name)
   if not stat.S_ISREG(status.st_mode) or status.st_size > most:
-    raise errors.RunError(
+    raise RunError(
         f"{root / quoting.printable(name)} is a link, a folder or too large"
         f" (above {most} bytes), and a model has plain files only: remove it"
     )

@@ -28,9 +28,10 @@ from typing import Any
 import numpy as np
 
 from episodic_dp import _version
-from episodic_dp import errors
 from episodic_dp import options
 from episodic_dp.data import backbone as backbone_lib
+from episodic_dp.errors import DataError
+from episodic_dp.errors import RunError
 from episodic_dp.export import folder as folder_lib
 from episodic_dp.export.predictor import Adapted
 from episodic_dp.export.predictor import Predictor
@@ -143,7 +144,7 @@ def write(
     import onnx.compose
     import onnx.inliner
   except ImportError as e:
-    raise errors.RunError(
+    raise RunError(
         "an ONNX file needs the package onnx: pip install -e '.[onnx]'"
     ) from e
   predictor = model.predictor if isinstance(model, Adapted) else model
@@ -214,7 +215,7 @@ def _check(predictor: Predictor, alone: bool) -> None:
         " it first, or train with norm=group"
     )
   if reason is not None:
-    raise errors.RunError(f"no one ONNX graph computes this model: {reason}")
+    raise RunError(f"no one ONNX graph computes this model: {reason}")
 
 
 class _Graph:
@@ -286,7 +287,7 @@ def _takes_several(network: backbone_lib.Network) -> bool:
   each = np.concatenate([network.features(one) for one in images])
   try:
     both = network.outputs(images)
-  except errors.DataError:  # A graph for one image.
+  except DataError:  # A graph for one image.
     return False
   least = 1e-5 * np.abs(each).max()
   return both.shape == each.shape and np.allclose(both, each, 1e-4, least)
@@ -314,7 +315,7 @@ def _joined(graph: _Graph, network: backbone_lib.Network, x: str) -> str:
       model.opset_import.append(found)
       continue
     if found.version < _OLDEST:
-      raise errors.RunError(
+      raise RunError(
           f"the backbone has operators of version {found.version}, before"
           f" {_OLDEST}: convert it by onnx.version_converter, and train again"
       )

@@ -19,7 +19,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from episodic_dp import backends
-from episodic_dp import errors
 from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp import options
@@ -30,6 +29,9 @@ from episodic_dp.data import backbone as backbone_lib
 from episodic_dp.data import public as public_lib
 from episodic_dp.data.own_data import readers
 from episodic_dp.data.own_data import rows as rows_lib
+from episodic_dp.errors import DataError
+from episodic_dp.errors import RunError
+from episodic_dp.errors import shown
 from episodic_dp.export import card
 from episodic_dp.export import folder as folder_lib
 from episodic_dp.export import preprocessing
@@ -143,17 +145,17 @@ class Adapted:
         found.append(self.released.probabilities(embedded))
     try:
       readers.check_bits(bright, what)
-    except errors.DataError as e:  # One image may be dark.
+    except DataError as e:  # One image may be dark.
       warnings.warn(str(e), stacklevel=2)
     probabilities = np.concatenate(found)
     finite = np.isfinite(probabilities).all(axis=-1)
     if not finite.all():
       if all(np.isfinite(a).all() for a in jax.tree.leaves(self.prepared)):
-        raise errors.DataError(
+        raise DataError(
             f"number {finite.argmin()} of the images to classify has"
             " probabilities that are not finite: leave it out"
         )
-      raise errors.DataError(
+      raise DataError(
           "the adapted model has probabilities that are not finite: give more"
           " support images, or others"
       )
@@ -295,24 +297,24 @@ class Predictor:
         contents[folder_lib.MODEL], str(root / folder_lib.MODEL)
     )
     if found.network.is_own and model is None:
-      raise errors.RunError(
+      raise RunError(
           f"the network of {root} is code of its publisher, which the folder"
-          f" names {errors.shown(found.network.name)} and does not hold: if you"
+          f" names {shown(found.network.name)} and does not hold: if you"
           " have and trust it, load the model in Python with model=FUNCTION"
       )
     if missing := {*found.files} - {*contents}:
-      raise errors.RunError(
-          f"{root} lacks {errors.shown(sorted(missing))}, which"
+      raise RunError(
+          f"{root} lacks {shown(sorted(missing))}, which"
           f" {folder_lib.MODEL} names: get the folder again from its publisher"
       )
     backbone = None
     if found.backbone is None and folder_lib.BACKBONE in contents:
-      raise errors.RunError(
+      raise RunError(
           f"{root} is a model without a backbone: leave it out"
       )
     if found.backbone is not None:
       if folder_lib.BACKBONE not in contents:
-        raise errors.RunError(
+        raise RunError(
             f"{root} does not hold its backbone, whose SHA-256 is"
             f" {found.backbone.digest}: give backbone=FILE (in a command"
             " --backbone=FILE)"
@@ -322,7 +324,7 @@ class Predictor:
           str(root / folder_lib.BACKBONE),
       )
       if backbone.shape != found.preprocessing.shape:
-        raise errors.RunError(
+        raise RunError(
             f"{root / folder_lib.MODEL} has images of another size than its"
             " backbone: get the folder again from its publisher"
         )
@@ -341,7 +343,7 @@ class Predictor:
           for name in found.weights
       )
     except ValueError as e:
-      raise errors.RunError(
+      raise RunError(
           f"{root / folder_lib.MODEL} does not describe a model: {e}"
       ) from e
     released = None
@@ -470,10 +472,7 @@ class Predictor:
     if classes is None:
       prototypes.check_shared(names, found, units, level)
     centre = self._centre(public)
-    embedded = np.concatenate([
-        self.embedded(self.scaled(block))
-        for block in preprocessing.stacked(rows, _block(how))
-    ])
+    embedded = self._all_embedded(self.scaled(rows))
     total = prototypes.clipped_sum(
         prototypes.directions(embedded, centre), found, units, len(names)
     )
@@ -561,10 +560,13 @@ class Predictor:
     """Return what the learner takes of scaled rows, for each checkpoint."""
     if not self._embeds:
       return [values] * len(self.members)
+    return [*self._all_embedded(values).swapaxes(0, 1)]
+
+  def _all_embedded(self, values: np.ndarray) -> np.ndarray:
+    """Return float32[n, members, d], the embeddings of scaled rows."""
     size = _block(self.description.preprocessing)
-    parts = range(0, len(values), size)
-    found = [self.embedded(values[i : i + size]) for i in parts]
-    return [*np.concatenate(found).swapaxes(0, 1)]
+    blocks = preprocessing.stacked(values, size)
+    return np.concatenate([*map(self.embedded, blocks)])
 
   def embedded(self, values: np.ndarray) -> np.ndarray:
     """Return float32[n, members, d], the embeddings of at most a block.
@@ -598,13 +600,10 @@ class Predictor:
       size = self.network.way
       assert size is not None  # Known of every exported network.
       return np.zeros((len(self.members), size), np.float32)
-    embedded = [
-        self.embedded(block)
-        for block in preprocessing.stacked(values, _block(how))
-    ]
-    centre = np.concatenate(embedded).mean(axis=0, dtype=np.float64)
+    embedded = self._all_embedded(values)
+    centre = embedded.mean(axis=0, dtype=np.float64)
     if not np.isfinite(centre).all():
-      raise errors.DataError(
+      raise DataError(
           "the public examples have embeddings that are not finite: give others"
       )
     return centre.astype(np.float32)
@@ -661,7 +660,7 @@ class Predictor:
     found = self.description
     outputs = found.network.outputs
     if found.fixed_way and way != outputs:
-      raise errors.DataError(
+      raise DataError(
           f"the support has {way} classes and this model"
           f" ({found.learner.name}) has {outputs} outputs: give"
           f" {outputs} classes, or take a model of"
@@ -686,7 +685,7 @@ def _units(
     return "example", np.arange(count)
   owners = labels_lib.read("people", people)
   if len(owners) != count:
-    raise errors.DataError(
+    raise DataError(
         f"there are {count} support images and {len(owners)} people: give the"
         " person of each image"
     )
@@ -709,7 +708,7 @@ def _numbered(
     DataError: they do not fit; one sentence.
   """
   if count != len(labels):
-    raise errors.DataError(
+    raise DataError(
         f"there are {count} support images and {len(labels)} labels: give"
         " one label for each image"
     )
@@ -717,15 +716,15 @@ def _numbered(
     classes = labels
   names: tuple[Any, ...] = tuple(sorted(set(classes)))  # type: ignore
   if len(names) < 2:
-    raise errors.DataError(
+    raise DataError(
         f"the support images are of {len(names)} class: give images of at"
         " least two classes; files need a folder for each class"
     )
   numbers = {name: number for number, name in enumerate(names)}
   for label in labels:
     if label not in numbers:
-      raise errors.DataError(
-          f"the label {errors.shown(label)} is not in classes: add it there, or"
+      raise DataError(
+          f"the label {shown(label)} is not in classes: add it there, or"
           " leave its images out"
       )
   return names, np.asarray([numbers[label] for label in labels], np.int32)
@@ -749,7 +748,7 @@ def _member(
   if not found.moments:
     return params, None
   if learner.model.moments is None:
-    raise errors.DataError(
+    raise DataError(
         "its network has no batch normalisation for its moments"
     )
   example = jax.ShapeDtypeStruct((1, *found.shape), jnp.float32)
@@ -779,9 +778,4 @@ def _network(
   model = model._replace(mirror=found.mirror)
   if start is None:
     return model
-  return models.start_from(
-      model,
-      start,
-      trained=network.trained,
-      source="the start",
-  )
+  return models.start_from(model, start, trained=network.trained)

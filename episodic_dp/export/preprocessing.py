@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from episodic_dp import errors
 from episodic_dp.data.own_data import readers
 from episodic_dp.data.own_data import rows
+from episodic_dp.errors import DataError
 from episodic_dp.export import folder
 from episodic_dp.plan import labels
 
@@ -55,11 +55,11 @@ def given(images: Any) -> Any:
   # A matrix of a library that is not loaded does not exist.
   sparse = sys.modules.get("scipy.sparse")
   if sparse is not None and sparse.issparse(images):
-    raise errors.DataError("the examples are sparse: give X.toarray()")
+    raise DataError("the examples are sparse: give X.toarray()")
   if hasattr(images, "collect"):
-    raise errors.DataError("the examples are a lazy frame: give X.collect()")
+    raise DataError("the examples are a lazy frame: give X.collect()")
   if np.ma.isMaskedArray(images):
-    raise errors.DataError(
+    raise DataError(
         "the examples are a masked array: give X.filled(VALUE), or leave out"
         " the rows with masked values"
     )
@@ -67,7 +67,7 @@ def given(images: Any) -> Any:
   frame = hasattr(images, "columns")  # The `dtypes` of a series are one.
   for kind in getattr(images, "dtypes", ()) if frame else ():
     if getattr(kind, "is_temporal", bool)():
-      raise errors.DataError(
+      raise DataError(
           f"a column of the examples is {kind}: leave it out, or give numbers"
           " in a unit that is chosen in public"
       )
@@ -86,10 +86,10 @@ def given(images: Any) -> Any:
     if len(kinds) > 1:
       return list(images)
   if isinstance(images, Image.Image):
-    raise errors.DataError("the examples are one image: give a list, [image]")
+    raise DataError("the examples are one image: give a list, [image]")
   found = labels.array_of("the examples", images)
   if found.ndim < 1 + (found.dtype.kind not in "OSU") or not found.size:
-    raise errors.DataError(
+    raise DataError(
         f"the examples have shape {found.shape}: give an array [n, ...] of at"
         " least one, a list of images, [x] for one alone, or X[:, None] for one"
         " feature"
@@ -148,7 +148,7 @@ def blocks(
     empty = False
     yield block
   if empty:
-    raise errors.DataError(
+    raise DataError(
         f"{what} are empty: give an array [n, ...] or a list of arrays"
     )
 
@@ -186,20 +186,20 @@ def image(given: Any, name: str) -> readers.Example:
     return readers.picture_of(given, name)
   values = np.asarray(given)
   if values.ndim < 2:
-    raise errors.DataError(
+    raise DataError(
         f"{name} is {values.dtype} of shape {values.shape}: give images"
         " [n, height, width], a list of such or of Pillow's (of files,"
         " [PIL.Image.open(file).copy() for file in X]), or [image] for one, and"
         " features of one length as numpy.stack(X)"
     )
   if values.ndim == 2 and values.shape[1] in (1, 3):
-    raise errors.DataError(
+    raise DataError(
         f"{name} has shape {values.shape}, which is a row of one image, or a"
         " series: give [image], and train series by the preset own_data with"
         " network='conv1d'"
     )
   if values.ndim == 3 and values.shape[2] in (2, 4):
-    raise errors.DataError(
+    raise DataError(
         f"{name} has {values.shape[2]} channels, and which they are is not"
         " known: give Pillow's image itself, or image.convert('RGB')"
     )
@@ -210,7 +210,7 @@ def image(given: Any, name: str) -> readers.Example:
     if floating:
       readers.features_of(values, name)  # Names the place of NaN and infinity.
     if not floating or not (values.min() >= 0 and values.max() <= 1):
-      raise errors.DataError(
+      raise DataError(
           f"{name} is {values.dtype} and not floating point from 0 to 1: give"
           " images as uint8, 0 to 255, or as float32, 0 to 1, and features as"
           " [n, features]"

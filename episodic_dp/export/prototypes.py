@@ -33,7 +33,6 @@ import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
 
-from episodic_dp import errors
 from episodic_dp import models
 from episodic_dp import options
 from episodic_dp import plain
@@ -42,6 +41,8 @@ from episodic_dp.accounting import calibration
 from episodic_dp.accounting import ledger as ledger_lib
 from episodic_dp.accounting import report
 from episodic_dp.accounting import statement as statement_lib
+from episodic_dp.errors import RunError
+from episodic_dp.errors import shown
 from episodic_dp.export import folder
 from episodic_dp.plan import labels as labels_lib
 
@@ -264,8 +265,8 @@ def read(
       or classes != statement["classes"]
       or len({*classes}) < len(classes)
   ):
-    raise errors.RunError(
-        f"{name} holds {errors.shown(found)}, where this model and"
+    raise RunError(
+        f"{name} holds {shown(found)}, where this model and"
         f" {folder.ADAPTATION} need finite {wanted}, and the classes"
         " different names: get the folder again from its publisher"
     )
@@ -308,7 +309,7 @@ def check_shared(
   for number, count in sorted(counts.items()):
     if count == 1:
       raise plan_lib.UnsoundPlanError(
-          f"class {errors.shown(names[number])} is that of one {level} alone,"
+          f"class {shown(names[number])} is that of one {level} alone,"
           f" so its name shows whether this {level} is there: give all public"
           " names as classes=[...] (in a command --classes=A,B), or leave the"
           " class out"

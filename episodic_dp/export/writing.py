@@ -15,7 +15,6 @@ import numpy as np
 
 from episodic_dp import _version
 from episodic_dp import data as data_lib
-from episodic_dp import errors
 from episodic_dp import models
 from episodic_dp import options as options_lib
 from episodic_dp import plain
@@ -23,6 +22,7 @@ from episodic_dp import training
 from episodic_dp.accounting import ledger as ledger_lib
 from episodic_dp.accounting import statement as statement_lib
 from episodic_dp.data import backbone as backbone_lib
+from episodic_dp.errors import RunError
 from episodic_dp.export import card as card_lib
 from episodic_dp.export import folder as folder_lib
 from episodic_dp.output import files
@@ -76,7 +76,7 @@ def write(
   """
   config = Run.read(workdir)
   if config.way < 2:
-    raise errors.RunError(
+    raise RunError(
         "the run predicts numbers (way 1), but an exported model classifies:"
         " export a run with config.plan.episode.way of at least 2"
     )
@@ -86,7 +86,7 @@ def write(
   verification.check(path)
   statement = verification.stated
   if not (without_guarantee or card_lib.has_guarantee(statement)):
-    raise errors.RunError(
+    raise RunError(
         f"the run in {os.fspath(workdir)} has no privacy guarantee: no level"
         " has a finite epsilon, or its config fixes private_seed; to export it,"
         " with a card that says so, give without_guarantee=True (in a command"
@@ -105,7 +105,7 @@ def write(
           for name, array in checkpoints.arrays(step, "rest/moments").items()
       }
       if not all(np.isfinite(array).all() for array in arrays.values()):
-        raise errors.RunError(
+        raise RunError(
             f"the checkpoint of step {step} holds NaN or infinity: export"
             " another one with checkpoint='best' (in a command"
             " --checkpoint=best), or train with a smaller learning rate"
@@ -140,7 +140,7 @@ def _chosen(
     return checkpoints, (last,)
   best = tuple(step for step, _ in checkpoints.best())
   if not best:
-    raise errors.RunError(
+    raise RunError(
         f"no checkpoint in {checkpoints.folder} was measured on validation"
         " tasks, so none is the best: export the last one"
     )
@@ -169,7 +169,7 @@ def _check_steps(
           and other.steps >= entry.steps
           for other in stated
       ):
-        raise errors.RunError(
+        raise RunError(
             f"{path} does not cover the {step} steps of the checkpoint"
             f" {checkpoints.folder / str(step)}: resume the run, which writes"
             " it again"

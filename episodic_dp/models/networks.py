@@ -516,19 +516,32 @@ class Directions(nn.Module):
 
 
 class _Convolutional(nn.Module):
-  """The fields of the convolutional networks; see `Conv4`."""
+  """Features of a convolutional network, and a linear head; see `Conv4`."""
 
   way: int | None
   width: int = 64
   norm: Norm = "batch"
   cosine: bool = False
 
-  def outputs(self, x: jax.Array, weights: jax.Array | None) -> jax.Array:
-    """Return the logits [n, way] of features [n, d], or the features."""
+  @nn.compact
+  def __call__(
+      self,
+      examples: jax.Array,
+      weights: jax.Array | None = None,
+      own: float = 0.0,
+  ) -> jax.Array:
+    """Map examples [n, ...] to logits [n, way], or features [n, d]."""
+    x = self.features(examples, weights, own)
     if self.cosine and self.way is None:
       centred = self.norm == "batch"
       x = Directions(centred, name="directions")(x, weights)
     return head(self.way, x)
+
+  def features(
+      self, x: jax.Array, weights: jax.Array | None, own: float
+  ) -> jax.Array:
+    """Map examples [n, ...] to features [n, d]."""
+    raise NotImplementedError
 
 
 class Conv4(_Convolutional):
@@ -545,21 +558,16 @@ class Conv4(_Convolutional):
     cosine: whether features without a head are `Directions`.
   """
 
-  @nn.compact
-  def __call__(
-      self,
-      images: jax.Array,
-      weights: jax.Array | None = None,
-      own: float = 0.0,
+  def features(
+      self, x: jax.Array, weights: jax.Array | None, own: float
   ) -> jax.Array:
-    """Map images [n, H, W, C] to logits [n, way], or features [n, d]."""
-    x = images
+    """Map images [n, H, W, C] to [n, (H // 16) (W // 16) width]."""
     for i in range(BLOCKS):
       layer = Convolution(
           self.width, self.norm, pooled=True, name=f"block_{i}"
       )
       x = layer(x, weights, own)
-    return self.outputs(x.reshape(x.shape[0], -1), weights)
+    return x.reshape(x.shape[0], -1)
 
 
 class Conv1D(_Convolutional):
@@ -577,19 +585,15 @@ class Conv1D(_Convolutional):
     cosine: see `Conv4`.
   """
 
-  @nn.compact
-  def __call__(
-      self,
-      series: jax.Array,
-      weights: jax.Array | None = None,
-      own: float = 0.0,
+  def features(
+      self, x: jax.Array, weights: jax.Array | None, own: float
   ) -> jax.Array:
-    """Map [n, time, C] to logits [n, way], or features [n, width]."""
-    x = series[:, None]
+    """Map series [n, time, C] to [n, width]."""
+    x = x[:, None]
     for i in range(BLOCKS):
       layer = Convolution(self.width, self.norm, (1, 5), name=f"block_{i}")
       x = nn.leaky_relu(max_pool_pairs(layer(x, weights, own)))
-    return self.outputs(x.mean((1, 2)), weights)
+    return x.mean((1, 2))
 
 
 class Residual(nn.Module):
@@ -633,19 +637,14 @@ class ResNet12(_Convolutional):
     cosine: see `Conv4`.
   """
 
-  @nn.compact
-  def __call__(
-      self,
-      images: jax.Array,
-      weights: jax.Array | None = None,
-      own: float = 0.0,
+  def features(
+      self, x: jax.Array, weights: jax.Array | None, own: float
   ) -> jax.Array:
-    """Map images [n, H, W, C] to logits [n, way], or features [n, 10 width]."""
-    x = images
+    """Map images [n, H, W, C] to [n, 10 width]."""
     for i, halves in enumerate(_HALVES):
       layer = Residual(self.width * halves // 2, self.norm, name=f"block_{i}")
       x = layer(x, weights, own)
-    return self.outputs(x.mean((1, 2)), weights)
+    return x.mean((1, 2))
 
 
 # Builders ---------------------------------------------------------------------

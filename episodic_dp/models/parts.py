@@ -91,15 +91,15 @@ def head(params: Params, name: str) -> Mask:
   Raises:
     RunError: there is none.
   """
-  mask = jax.tree_util.tree_map_with_path(
-      lambda path, _: _is_head(path, name), params
-  )
-  if not any(jax.tree.leaves(mask)):
+  names = _head_names(params, name)
+  if not names:
     raise RunError(
         f"head={name!r}: expected the name of the network's last layer, one of"
         f" {sorted(by_name(params))}"
     )
-  return mask
+  return jax.tree_util.tree_map_with_path(
+      lambda path, _: _name(path) in names, params
+  )
 
 
 # By name ----------------------------------------------------------------------
@@ -107,10 +107,6 @@ def head(params: Params, name: str) -> Mask:
 
 def _name(path: Path) -> str:
   return jax.tree_util.keystr(path, simple=True, separator="/")
-
-
-def _is_head(path: Path, name: str) -> bool:
-  return f"/{_name(path[:1])}".endswith(f"/{name}")
 
 
 def by_name(params: Params) -> dict[str, Any]:
@@ -136,7 +132,7 @@ def _head_names(params: Params, name: str) -> set[str]:
   return {
       _name(path)
       for path, _ in jax.tree_util.tree_leaves_with_path(params)
-      if _is_head(path, name)
+      if f"/{_name(path[:1])}".endswith(f"/{name}")
   }
 
 

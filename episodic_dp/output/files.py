@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from typing import Any
 
-from episodic_dp import errors
+from episodic_dp.errors import RunError
 
 
 def path_of(path: str | os.PathLike) -> pathlib.Path:
@@ -37,7 +37,7 @@ def replacing(
   path = path_of(path)
   made = path.with_name(f".{path.name}.tmp")
   if path.is_dir():
-    raise errors.RunError(f"{path} is a folder: name a file")
+    raise RunError(f"{path} is a folder: name a file")
   with making(path):
     path.parent.mkdir(parents=True, exist_ok=True)
     made.unlink(missing_ok=True)
@@ -96,7 +96,7 @@ def making(path: pathlib.Path) -> Iterator[None]:
   try:
     yield
   except OSError as e:
-    raise errors.RunError(
+    raise RunError(
         f"{path} cannot be written ({e.strerror}): choose another path"
     ) from e
 
@@ -106,20 +106,20 @@ def check_no_file(folder: str | os.PathLike) -> None:
   path = path_of(folder).absolute()
   for place in (path, *path.parents):
     if os.path.lexists(place) and not place.is_dir():
-      raise errors.RunError(f"{place} is not a folder: choose another path")
+      raise RunError(f"{place} is not a folder: choose another path")
 
 
 def check_new_folder(path: str | os.PathLike) -> None:
   """Raise RunError if a folder cannot be made, or is not empty."""
   path = path_of(path)
   if path.suffix == ".onnx":
-    raise errors.RunError(
+    raise RunError(
         f"{path} names one file, and a folder is to be written: choose another"
         " name, or run episodic-dp export --format=onnx"
     )
   empty = path.is_dir() and not path.is_symlink() and not any(path.iterdir())
   if os.path.lexists(path) and not empty:
-    raise errors.RunError(
+    raise RunError(
         f"{path} exists already: choose a folder that does not exist yet"
     )
   check_folder(path.parent)
@@ -136,7 +136,7 @@ def check_outside(
     flag: the flag that named it.
   """
   if path_of(out).resolve().is_relative_to(path_of(folder).resolve()):
-    raise errors.RunError(
+    raise RunError(
         f"results in {out} would change {flag}={folder}, which is only read:"
         " choose another folder"
     )
@@ -160,7 +160,7 @@ def read_json(path: Any, remedy: str) -> Any:
   try:
     return json.loads(path.read_text(encoding="utf-8"))
   except (OSError, ValueError, RecursionError) as e:
-    raise errors.RunError(f"{path} cannot be read ({e}): {remedy}") from e
+    raise RunError(f"{path} cannot be read ({e}): {remedy}") from e
 
 
 def write_text(

@@ -74,7 +74,7 @@ class Hierarchy:
           "a hierarchy needs either sizes (regular) or offsets (ragged);"
           " use Hierarchy.from_sizes, from_labels or regular"
       )
-    depth = len(self.sizes if self.sizes is not None else self.offsets or ())
+    depth = len(self.sizes or self.offsets or ())
     if depth != len(self.levels):
       raise PlanError(
           f"{len(self.levels)} level names {self.levels} for a hierarchy of"
@@ -341,12 +341,16 @@ class Hierarchy:
 
     Without names nothing says which recur, and every place counts.
     """
-    names = None
-    if self.names is not None and self.holders(level) != 1:
-      names = self.names[level]
-    if names is None:
+    names = self.names_of(level)
+    if names is None or self.holders(level) == 1:
       return self.num_units(level)
     return np.unique(names).size
+
+  def names_of(self, level: int) -> np.ndarray | None:
+    """Return the names of the units of a level; None if they have none."""
+    if self.names is None:
+      return None
+    return self.names[level]
 
   def child_counts(self, level: int) -> np.ndarray:
     """Count the level's units inside each unit of the level above.
@@ -477,7 +481,7 @@ class Hierarchy:
   def describe(self, level: int, unit: int) -> str:
     """Name a unit for messages: "class 9 ('b') of alphabet 3 ('Korean')"."""
     text = f"{self.levels[level]} {unit}"
-    names = self.names[level] if self.names is not None else None
+    names = self.names_of(level)
     if names is not None:
       text += f" ({shown(str(names[unit]))})"
     if level and self.offsets is not None:

@@ -5,6 +5,7 @@ that could make two labels one, or one label two.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+import contextlib
 from typing import Any
 import unicodedata
 
@@ -211,10 +212,8 @@ def _numbers(where: Where, items: list[Any]) -> np.ndarray:
     own = [item if type(item) is kind else 0 for item in items]
     _floats(where, np.asarray(own, kind))
   exact = [float(i) if isinstance(i, floating) else int(i) for i in items]
-  try:
+  with contextlib.suppress(OverflowError):
     whole = np.asarray(exact, np.int64)
-  except OverflowError:
-    return np.asarray(exact, object)
-  if whole.tolist() != exact:
-    return np.asarray(exact, object)
-  return whole
+    if whole.tolist() == exact:
+      return whole
+  return np.asarray(exact, object)

@@ -266,7 +266,7 @@ def _check_slots(release: Release) -> None:
   last = hierarchy.depth - 1
   counts = hierarchy.child_counts(last)
   fewest = int(counts[counts > 0].min())
-  if not isinstance(stage, stages.FixedSize) or fewest <= stage.n:
+  if not stage.exchanges(fewest):
     raise UnsoundPlanError(
         f"no guarantee for level '{hierarchy.levels[last]}': {stage} samples"
         f" all {fewest} examples of a class, so removing one moves another from"
@@ -339,9 +339,7 @@ def _check_regrouping(release: Release, k: int) -> None:
   way = plan.task_form.way
   stage = plan.stages[k]
   counts = hierarchy.child_counts(k)
-  full = not isinstance(stage, stages.FixedSize) or bool(
-      (counts[counts > 0] <= stage.n).any()
-  )
+  full = not stage.exchanges(counts[counts > 0]).all()
   for j in range(k + 1, classes + 1):
     below = hierarchy.child_counts(j)
     if isinstance(plan.stages[j], stages.All) and below.min() < below.max():
@@ -419,17 +417,11 @@ class Tree:
 
   def build(self) -> Hierarchy:
     """Build the hierarchy; raises PlanError if the fields contradict."""
-    offsets = None
-    if self.child_counts is not None:
-      offsets = _offsets(self.child_counts)
-    return Hierarchy(
-        levels=self.levels,
-        sizes=self.sizes,
-        offsets=offsets,
-        copies=self.copies,
-        most_copies=self.most_copies,
-        units_from_records=self.units_from_records,
-    )
+    fields = dict(vars(self))
+    runs = fields.pop("child_counts")
+    if runs is not None:
+      fields["offsets"] = _offsets(runs)
+    return Hierarchy(**fields)
 
 
 plain.register(Hierarchy, Tree, Tree.of, Tree.build)

@@ -264,10 +264,10 @@ def task_plan(
     PlanError: the hierarchy is too small for such a task.
   """
   upper = max(hierarchy.depth - 2, 0)
-  if classes not in hierarchy.levels:
+  if classes in hierarchy.levels:
+    upper = hierarchy.levels.index(classes)
+  else:
     classes = None
-  if classes is not None:
-    upper = hierarchy.level_index(classes)
   sizes = [1] * upper + [way, shot + query]
   sizes += [1] * (hierarchy.depth - len(sizes))
   plan = stages.SamplingPlan(

@@ -28,11 +28,11 @@ import optax
 from episodic_dp import _validate
 from episodic_dp import accounting
 from episodic_dp import backends
-from episodic_dp import errors
 from episodic_dp import plan as plan_lib
 from episodic_dp import private
 from episodic_dp.accounting import report
 from episodic_dp.data import dataset as dataset_lib
+from episodic_dp.errors import DataError
 from episodic_dp.plan import sampler_error
 from episodic_dp.private import checks
 from episodic_dp.private import step as step_lib
@@ -82,14 +82,14 @@ def make_clients(
       np.concatenate([*members.values()]), return_counts=True
   )
   if counts.max() > 1:
-    raise errors.DataError(
+    raise DataError(
         f"row {values[counts.argmax()]} belongs to {counts.max()} clients, but"
         " the guarantee of a client needs rows that no other has: give every"
         " row one client"
     )
   for name, rows in members.items():
     if not len(rows):
-      raise errors.DataError(
+      raise DataError(
           f"client {name!r} has no examples: leave it out, or give it some"
       )
   return tuple(

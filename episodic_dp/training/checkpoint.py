@@ -20,8 +20,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from episodic_dp import errors
 from episodic_dp import foreign
+from episodic_dp.errors import RunError
 from episodic_dp.models import parts
 from episodic_dp.output import files
 from episodic_dp.training import workdir as workdir_lib
@@ -172,7 +172,7 @@ class Checkpoints:
         foreign.check_arrays(saved)
         yield saved
     except Exception as e:  # Parsers of damaged files may raise anything.
-      raise errors.RunError(
+      raise RunError(
           f"the checkpoint {self._path(step)} cannot be read"
           f" ({str(e)[:120] or type(e).__name__}): move it away and run the"
           " same command again, which repeats the same steps bit for bit from"
@@ -194,7 +194,7 @@ def latest(
   checkpoints = Checkpoints(workdir)
   step = checkpoints.latest()
   if step is None:
-    raise errors.RunError(
+    raise RunError(
         f"{checkpoints.folder} has no checkpoint yet: let episodic-dp train"
         " run until it has saved one"
     )

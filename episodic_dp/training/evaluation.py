@@ -180,27 +180,21 @@ class Evaluator:
   """
 
   def __init__(self, learner: learners.Learner):
-    def outputs(
-        learner, params, key, images, episode, targets, given, together
-    ):
-      batch = sampling.make_episode(key, images, episode, targets=targets)
-      if together:
-        adapted = learner.adapt(params, batch.support)
-        result = learner.logits(adapted, batch.query.images)
-      else:
-        fixed = learner.normalised(given)
-        result = fixed.predict(params, batch.support, batch.query.images)
-      return result, batch.query.labels
-
     one_at_a_time = backends.choices().microbatch_size == 1
     self._mesh = sharding.make_mesh(jax.local_devices())
 
     def chunk(learner, params, given, keys, images, episode, targets, together):
       def of_device(params, given, keys, images):
-        one = functools.partial(
-            outputs, learner, params, episode=episode, targets=targets,
-            given=given, together=together,
-        )
+        def one(key, images):
+          batch = sampling.make_episode(key, images, episode, targets=targets)
+          if together:
+            adapted = learner.adapt(params, batch.support)
+            result = learner.logits(adapted, batch.query.images)
+          else:
+            fixed = learner.normalised(given)
+            result = fixed.predict(params, batch.support, batch.query.images)
+          return result, batch.query.labels
+
         if one_at_a_time:
           return lax.map(lambda task: one(*task), (keys, images))
         return jax.vmap(one)(keys, images)

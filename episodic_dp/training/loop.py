@@ -24,9 +24,9 @@ import jax.numpy as jnp
 import numpy as np
 import tqdm
 
-from episodic_dp import errors
 from episodic_dp import private
 from episodic_dp.accounting import report
+from episodic_dp.errors import RunError
 from episodic_dp.output import files
 from episodic_dp.output import phases
 from episodic_dp.training import checkpoint as checkpoint_lib
@@ -168,7 +168,7 @@ def run(
       parts = program.parts(state)
       described = resume_lib.json_digest([parts, program.spec.config])
       if len(set(_gathered(described))) > 1:
-        raise errors.RunError(
+        raise RunError(
             "the configuration, data or code of the processes differ: start"
             " all processes of a run with the same command, data and versions"
         )
@@ -217,14 +217,14 @@ def _begin(
   if program.remembers:
     home /= workdir_lib.PRIVATE
     if workdir_lib.is_remote(place.folder):
-      raise errors.RunError(
+      raise RunError(
           f"{place.folder} is not on this machine, where everything but what is"
           " released has to stay: name a workdir on this machine"
       )
   checkpoints = checkpoint_lib.Checkpoints(home)
   key, done = resume_lib.begin(place, checkpoints, found, mode=mode)
   if done > program.steps:
-    raise errors.RunError(
+    raise RunError(
         f"the run in {place.folder} has already done {done} {program.unit}s and"
         f" the configuration allows {program.steps}: evaluate it, or resume"
         " with more steps"

@@ -16,7 +16,7 @@ import jax
 from jax.experimental import multihost_utils
 import numpy as np
 
-from episodic_dp import errors
+from episodic_dp.errors import RunError
 
 _SECONDS = 24 * 3600  # More than a validation takes; a dead process ends it.
 _barriers = itertools.count()  # Every process reaches every barrier.
@@ -68,7 +68,7 @@ def from_first(make: Callable[[], Any], like: Any) -> Any:
   if error is not None:
     raise error
   if failed:
-    raise errors.RunError("the first process failed: its output says why")
+    raise RunError("the first process failed: its output says why")
   if not several():
     return sent
   arrays = [np.asarray(array) for array in jax.tree.leaves(sent)]

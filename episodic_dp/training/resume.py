@@ -33,9 +33,9 @@ from absl import logging
 from etils import epath
 import jax
 
-from episodic_dp import errors
 from episodic_dp import private
 from episodic_dp.data import dataset as dataset_lib
+from episodic_dp.errors import RunError
 from episodic_dp.output import files
 from episodic_dp.private import keys as private_keys
 from episodic_dp.training import checkpoint as checkpoint_lib
@@ -242,7 +242,7 @@ def begin(
   found = found | {_OTHERS: json.dumps(others, sort_keys=True)}
   last = key.segments[-1]
   if step < last.first or (step and not _belongs(key, checkpoints, step)):
-    raise errors.RunError(
+    raise RunError(
         f"the last checkpoint in {checkpoints.folder}, of step {step}, was not"
         f" written under the secret key of this folder from step {last.first}"
         " on, or was changed since: restore the checkpoints that belong to"
@@ -260,14 +260,14 @@ def begin(
     detail = ""
     if differ:
       detail = f" ({differ})"
-    raise errors.RunError(
+    raise RunError(
         f"{place.folder} holds a run that differs in"
         f" {' and '.join(other)}{detail}: choose a new folder, or resume it"
         " unchanged"
     )
   if mode not in ("fork", "auto"):
     ahead = last.last - step
-    raise errors.RunError(
+    raise RunError(
         f"the run in {place.folder} is resumed with {differ}: resume it"
         " unchanged, which costs nothing, begin another workdir, or give"
         " resume='fork' (in a command --resume=fork), which resumes from step"
@@ -368,14 +368,14 @@ def _recorded(
         for name, (first, last) in found.items()
     ]
   except (AttributeError, OSError, RecursionError, TypeError, ValueError) as e:
-    raise errors.RunError(
+    raise RunError(
         f"{place.record} cannot be read, which holds the steps that were"
         " released: restore the file, or start a new run in another workdir"
     ) from e
 
 
-def _lost(place: workdir_lib.WorkDirectory, how: str) -> errors.RunError:
-  return errors.RunError(
+def _lost(place: workdir_lib.WorkDirectory, how: str) -> RunError:
+  return RunError(
       f"the secret key {place.key} of the run in {place.folder} {how}: restore"
       " the file (key_file names that of a run on an object store), or"
       " start a new run in another workdir"
@@ -441,7 +441,7 @@ def program_text(lowered: jax.stages.Lowered) -> str:
   """
   text = lowered.as_text()
   if _HOST_CODE.search(text):
-    raise errors.RunError(
+    raise RunError(
         "the network or learner calls Python or a library while it computes"
         " (jax.pure_callback, io_callback, jax.debug or jax.ffi), so a resumed"
         " run could compute something else under the same noise: write it with"

@@ -9,11 +9,11 @@ import optax
 
 from episodic_dp import _validate
 from episodic_dp import backends
-from episodic_dp import errors
 from episodic_dp import learners
 from episodic_dp import plan as plan_lib
 from episodic_dp import private
 from episodic_dp.data import dataset as dataset_lib
+from episodic_dp.errors import RunError
 from episodic_dp.private import checks
 from episodic_dp.private import sharding
 from episodic_dp.training import evaluation
@@ -95,7 +95,7 @@ def make_mesh(devices: int | None = None) -> jax.sharding.Mesh:
   if jax.process_count() > 1:
     least = len(there)  # A process without a device could not take part.
   if not least <= devices <= len(there):
-    raise errors.RunError(
+    raise RunError(
         f"devices={devices}: expected {least} to {len(there)}, or None for all"
         f" that JAX sees; in a command, --config.compute.devices={len(there)}"
     )

@@ -6,7 +6,7 @@ import threading
 from types import FrameType
 from typing import Any
 
-from episodic_dp import errors
+from episodic_dp.errors import RunError
 
 # Names in a `Result`. If processes have different reasons, the last one counts.
 REASONS = ("done", "time limit", "SIGUSR1", "SIGTERM", "SIGINT")
@@ -67,7 +67,7 @@ def deadline(time_limit: str, began: float) -> float:
     hours, minutes, seconds = map(int, found.groups(0))
     total = 3600.0 * hours + 60.0 * minutes + seconds
   if not total:
-    raise errors.RunError(
+    raise RunError(
         f"--time_limit={time_limit}: expected a time such as 90s, 55m, 11h or"
         " 1h30m"
     )

@@ -18,7 +18,8 @@ import urllib.parse
 from absl import logging
 from etils import epath
 
-from episodic_dp import errors
+from episodic_dp.errors import RunError
+from episodic_dp.errors import shown
 from episodic_dp.output import files
 
 CONFIG = "config.json"
@@ -57,7 +58,7 @@ class WorkDirectory:
     except FileNotFoundError:
       there = False
     if not there:
-      raise errors.RunError(
+      raise RunError(
           f"{self.lock.name} was removed or replaced during the run, maybe with"
           " all results: restore the folder from a backup to resume the run, or"
           " start a new one in another workdir"
@@ -115,9 +116,9 @@ def check_own(folder: epath.Path, key: pathlib.Path) -> None:
   held = [path.name for path in folder.iterdir()] if folder.exists() else []
   foreign = [name for name in held if not _OWN.fullmatch(name)]
   if foreign and not key.exists() and not {*BEGUN} & {*held}:
-    raise errors.RunError(
+    raise RunError(
         f"{folder} holds no run, but other files, such as"
-        f" {errors.shown(min(foreign))}: choose a new or an empty folder"
+        f" {shown(min(foreign))}: choose a new or an empty folder"
     )
 
 
@@ -159,7 +160,7 @@ def _take(lock: IO[str], folder: epath.Path) -> None:
   try:
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
   except BlockingIOError as e:
-    raise errors.RunError(
+    raise RunError(
         f"another process is training in {folder}: wait for it, stop it, or"
         " choose another workdir"
     ) from e
@@ -180,7 +181,7 @@ def read_config(workdir: str | os.PathLike) -> dict[str, Any]:
   """
   path = epath.Path(os.path.expanduser(workdir)) / CONFIG
   if not path.exists():
-    raise errors.RunError(
+    raise RunError(
         f"{path} does not exist: give the workdir of a run that was started"
         " with episodic-dp train"
     )
@@ -188,7 +189,7 @@ def read_config(workdir: str | os.PathLike) -> dict[str, Any]:
       path, "move it away and resume the run, which writes it again"
   )
   if not isinstance(value, dict) or "visit" in value:
-    raise errors.RunError(
+    raise RunError(
         f"{path} is not from episodic-dp train: give the workdir of its run"
     )
   return value

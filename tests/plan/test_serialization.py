@@ -150,7 +150,7 @@ def _set(data, path, value):
         (["mechanism", "order"], "third", "order='third': .*'first'"),
         (["mechanism", "clip_unit"], None, "clip_unit=None: .*text"),
         (["plan", "stages"], "All()", "plan.stages='All.*a list"),
-        (["plan", "stages", 0], "Poisson(2)", "p=2 of Poisson"),
+        (["plan", "stages", 0], "Poisson(2)", "Poisson.p.=2: .*0 to 1"),
         (["plan", "stages", 1], 7, "stage 7 "),
         (["plan", "allow_short_units"], 0, "true or false"),
         (["plan", "episode"], [], "episode=.*object with way"),

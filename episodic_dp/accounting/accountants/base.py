@@ -304,7 +304,6 @@ class Epsilon:
 
   def epsilon(self, curve: Curve) -> float:
     """Return the epsilon in question."""
-    del curve
     return self.value
 
   def of_moments(self, power: Reals, log_moment: Reals) -> Reals:

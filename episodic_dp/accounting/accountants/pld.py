@@ -33,6 +33,7 @@ import scipy
 from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.accountants import moments
 from episodic_dp.accounting.accountants.base import Phases
+from episodic_dp.accounting.profiles import counts
 from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.accounting.profiles.amplification import Direction
 from episodic_dp.accounting.profiles.unit_profile import UnitProfiles
@@ -94,7 +95,7 @@ class Loss:
 
     delta(L_i) - delta(L_(i+1)) = (1 - e^(-step)) S_(i+1).
     """
-    tails = np.cumsum(self._sums[:0:-1])[::-1]
+    tails = counts.from_above(self._sums[1:])
     return self.infinity - math.expm1(-self.step) * tails
 
   def delta(self, epsilon: float) -> float:
@@ -274,7 +275,7 @@ def compose(
         min(log_factor - tilt * step * highest, 100.0)
     )
   # A tail that adds a small share of delta also counts as unbounded.
-  beyond = np.cumsum(probs[::-1])[::-1]
+  beyond = counts.from_above(probs)
   last = max(int(np.searchsorted(-beyond, -_TAIL_SHARE * delta)), 1)
   lost += float(beyond[last:].max(initial=0.0))
   infinity = min(1.0, unbounded + lost + _ROUNDING * delta)

@@ -121,6 +121,7 @@ import numpy as np
 import scipy
 
 from episodic_dp.accounting.profiles import amplification
+from episodic_dp.accounting.profiles import counts
 from episodic_dp.accounting.profiles import unit_profile
 
 # Sums of lognormal variables ----------------------------------------------
@@ -312,7 +313,7 @@ def _sum(
   down = np.minimum(slopes[zero:], 0.0)[::-1]
   down = np.minimum.accumulate(down)[::-1]
   up = np.maximum.accumulate(np.maximum(slopes[:zero], 0.0))
-  right = excess[-1] - np.cumsum((down * gaps[zero:])[::-1])[::-1]
+  right = excess[-1] - counts.from_above(down * gaps[zero:])
   left = np.cumsum(up * gaps[:zero])
   excess = np.concatenate([[0.0], left, right[1:], excess[-1:]])
   excess[zero] = max(left[-1], right[0])

@@ -58,7 +58,7 @@ class Counts(NamedTuple):
 
 
 def from_above(probs: np.ndarray) -> np.ndarray:
-  """Sum probabilities from each one to the last, float64[n]."""
+  """Sum numbers, mostly probabilities, from each to the last, float64[n]."""
   return np.cumsum(probs[::-1])[::-1]
 
 

@@ -12,8 +12,9 @@ import runpy
 import typing
 from typing import Any
 
-from episodic_dp import errors
 from episodic_dp import plain
+from episodic_dp.errors import PlanError
+from episodic_dp.errors import RunError
 from episodic_dp.output import files
 from episodic_dp.run import Run
 
@@ -82,7 +83,7 @@ def made(source: str, names: Sequence[str] = NAMES) -> Any:
   elif files.path_of(name).is_file():
     make = _imported(name)
   else:
-    raise errors.RunError(
+    raise RunError(
         f"--config={name}: expected a file, or one of {', '.join(names)}"
     )
   signature = inspect.signature(make)
@@ -94,7 +95,7 @@ def made(source: str, names: Sequence[str] = NAMES) -> Any:
   try:
     signature.bind(*given, **named)
   except TypeError as e:
-    raise errors.RunError(
+    raise RunError(
         f"--config={source}: get_config: {e}: write it after a colon, as in"
         f" --config={name}:TEXT or {name}:NAME=VALUE, or give a default"
     ) from e
@@ -117,7 +118,7 @@ def arguments(make: Callable[..., Any], text: str) -> dict[str, Any]:
       remedy = "leave out the colon: this config takes no arguments"
       if takes:
         remedy = f"after the colon write some of {takes}, separated by commas"
-      raise errors.PlanError(
+      raise PlanError(
           f"config argument '{part}' is not known: {remedy}"
       )
     kind = hints.get(name, str)
@@ -162,12 +163,12 @@ def _imported(path: str) -> Callable[..., Any]:
   try:
     found = runpy.run_path(str(files.path_of(path)))
   except Exception as e:  # A user's file may raise anything.
-    raise errors.RunError(
+    raise RunError(
         f"--config={path} cannot be read ({type(e).__name__}: {e}): correct it"
     ) from e
   make: object = found.get("get_config")
   if not callable(make):
-    raise errors.RunError(
+    raise RunError(
         f"--config={path} has no function get_config: define one that returns a"
         " Run, or a mapping of the fields"
     )

@@ -38,7 +38,6 @@ from typing import Any
 from absl import logging
 import numpy as np
 
-from episodic_dp import errors
 from episodic_dp import plan
 from episodic_dp.data import backbone as backbone_lib
 from episodic_dp.data import cache
@@ -50,6 +49,7 @@ from episodic_dp.data.own_data import readers
 from episodic_dp.data.own_data import rows as rows_lib
 from episodic_dp.data.own_data import trees
 from episodic_dp.data.own_data.rows import OwnData
+from episodic_dp.errors import shown
 from episodic_dp.output import files
 from episodic_dp.output import phases
 from episodic_dp.plan import stages
@@ -190,7 +190,7 @@ def _check_protected(found: Survey, protected: str) -> None:
     shared = sorted(train & set().union(*public))
     if shared and level == protected:
       raise plan.PlanError(
-          f"{level} {errors.shown('/'.join(shared[0]))} has examples in"
+          f"{level} {shown('/'.join(shared[0]))} has examples in"
           " training and in the validation or test part, which are public, so"
           f" no guarantee would cover one {level}: give all of one {level} to"
           f" one part, or protect another level, such as privacy_unit="
@@ -230,7 +230,7 @@ def _check_names(found: Survey, sampling: plan.SamplingPlan) -> None:
     of, level = training.levels[:2]
     divided = found.listing.classes[0].part is not None
     raise plan.PlanError(
-        f"{level} {errors.shown(name)} is in"
+        f"{level} {shown(name)} is in"
         f" {most} units of level '{of}': give every {level} a name of its own,"
         f" or, if it is one {level}, add"
         f" {rows_lib.crossing_options(level, divided=divided)}"

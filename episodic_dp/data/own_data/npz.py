@@ -99,16 +99,13 @@ def listing(
         f" among its '{_UNITS}': declare it, or leave the rows out"
     )
 
-  image_shape = None
+  make, image_shape = readers.features_of, None
   if examples == _IMAGES:  # Grey images have no axis of channels.
-    image_shape = (*shape[1:], 1)[:3]
+    make, image_shape = readers.image_of, (*shape[1:], 1)[:3]
 
   def reader() -> listing_lib.Reader:
     with _reading(path) as file:
       values = file[examples]
-    make = readers.features_of
-    if examples == _IMAGES:
-      make = readers.image_of
     return lambda record: make(values[record], f"row {record} of {path}")
 
   return listing_lib.Listing(
@@ -165,10 +162,11 @@ def _check_examples(
 ) -> None:
   """Raise DataError unless the examples are images or features."""
   if name == _IMAGES:
-    channels = (*shape[3:], 1)[0]
-    fits = dtype.newbyteorder("=") in (np.uint8, np.uint16)
-    fits = fits and channels in (1, 3)
-    fits = fits and len(shape) in (3, 4)
+    fits = (
+        dtype.newbyteorder("=") in (np.uint8, np.uint16)
+        and len(shape) in (3, 4)
+        and (*shape[3:], 1)[0] in (1, 3)  # Channels.
+    )
     wanted = (
         "uint8, such as (255 * values).round().astype('uint8') of values from 0"
         " to 1, or uint16, [n, height, width] or [n, height, width, 1 or 3]"
