@@ -15,6 +15,7 @@ from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting import report
 from tests import plans
+from tests.refusals import assert_refused
 
 PARTICIPANTS = plans.tree("participant class image", 400_000, 5, 10)
 POISSON = plans.sampling(0.004, 5, 2, way=5, shot=1, query=1)
@@ -107,8 +108,7 @@ def test_no_level_with_a_guarantee_says_why():
     ],
 )
 def test_values_out_of_range(options, match):
-  with pytest.raises(plan.PlanError, match=match):
-    guarantee(**options)
+  assert_refused(plan.PlanError, match, guarantee, **options)
 
 
 def test_bare_formula():
@@ -231,8 +231,7 @@ ASKED = dict(steps=250, delta=1e-6, level="image")
     ],
 )
 def test_what_cannot_be_is_refused(function, release, options, match):
-  with pytest.raises(plan.PlanError, match=match):
-    function(release, **(ASKED | options))
+  assert_refused(plan.PlanError, match, function, release, **(ASKED | options))
 
 
 @pytest.mark.parametrize(
@@ -273,8 +272,7 @@ def test_limits_that_are_no_numbers_of_steps(options, match):
     ],
 )
 def test_a_boolean_is_no_number(make):
-  with pytest.raises(plan.PlanError, match="True|False"):
-    make()
+  assert_refused(plan.PlanError, "True|False", make)
 
 
 def test_an_environment_with_numpy_and_scipy_suffices(tmp_path):

@@ -15,6 +15,7 @@ from tests import plans
 from tests.accounting import enumerated
 from tests.oracles import exact
 from tests.oracles import worst_case
+from tests.refusals import assert_refused
 
 TREE = amplification.Amplification
 LEVELS = ("class", "image")
@@ -94,8 +95,7 @@ COPIES = plans.sampling(0.1, 5, 2)
     ],
 )
 def test_what_no_proof_covers_is_refused(h, p, unit, level, match):
-  with pytest.raises(plan.UnsoundPlanError, match=match):
-    profiles(h, p, unit, level)
+  assert_refused(plan.UnsoundPlanError, match, profiles, h, p, unit, level)
 
 
 @pytest.mark.parametrize(
@@ -123,8 +123,7 @@ def test_the_levels_beside_a_refused_one_have_a_guarantee(h, p, unit, level):
     ],
 )
 def test_parts_that_contradict_one_another(p, unit, z, match):
-  with pytest.raises(plan.PlanError, match=match):
-    profiles(NESTED, p, unit, "image", z)
+  assert_refused(plan.PlanError, match, profiles, NESTED, p, unit, "image", z)
 
 
 def test_tasks_across_families_are_not_cut_anew_without_the_largest():

@@ -12,6 +12,7 @@ from episodic_dp import training
 from episodic_dp.analysis import comparison
 from episodic_dp.output import files
 from tests import plans
+from tests.refusals import assert_refused
 
 RELEASE = plans.release(
     plans.tree("writer class image", 1000, 8, 5),
@@ -177,5 +178,4 @@ def test_a_path_without_a_run_is_named(tmp_path, make):
   folder = tmp_path / "empty"
   if make:
     folder.mkdir()
-  with pytest.raises(training.RunError, match="empty"):
-    comparison.compare([folder])
+  assert_refused(training.RunError, "empty", comparison.compare, [folder])

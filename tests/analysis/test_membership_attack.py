@@ -18,6 +18,7 @@ from episodic_dp.analysis import membership_attack as membership
 from episodic_dp.training import reporting
 from tests import plans
 from tests.cli import tiny_runs
+from tests.refusals import assert_refused
 
 
 @pytest.fixture(scope="module")
@@ -237,8 +238,7 @@ def test_runs_that_cannot_be_attacked_are_refused(tmp_path):
   with pytest.raises(training.RunError, match="No such file"):
     attacked(tmp_path / "nothing")
   tiny_runs.save(tiny_runs.supervised_config(), tmp_path / "single", 2)
-  with pytest.raises(plan.PlanError, match="form='unit'"):
-    attacked(tmp_path / "single")
+  assert_refused(plan.PlanError, "form='unit'", attacked, tmp_path / "single")
   tiny_runs.save(tiny_runs.maml_config(), tmp_path / "damaged", 2)
   (tmp_path / "damaged" / reporting.GUARANTEE).write_text("{")
   with pytest.raises(training.RunError, match="cannot be read"):

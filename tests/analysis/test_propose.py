@@ -17,6 +17,7 @@ from episodic_dp import training
 from episodic_dp.analysis import costs
 from episodic_dp.analysis import propose
 from episodic_dp.config.presets import glyphs
+from tests.refusals import assert_refused
 
 EPSILON = 1.0
 CONFIG = glyphs.glyphs()
@@ -88,8 +89,7 @@ def test_a_private_quantile_takes_its_part_of_the_noise(rows):
 )
 def test_plans_that_cannot_be_compared_are_refused(change, error, part):
   config = CONFIG.replace(change)
-  with pytest.raises(error, match=re.escape(part)):
-    propose.check(config)
+  assert_refused(error, re.escape(part), propose.check, config)
 
 
 def test_the_shares_against_simulated_noised_means():

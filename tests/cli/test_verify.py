@@ -10,6 +10,7 @@ from episodic_dp.accounting import report
 from episodic_dp.analysis import costs
 from episodic_dp.cli import verify
 from tests import plans
+from tests.refusals import assert_refused
 
 
 @pytest.fixture
@@ -88,17 +89,16 @@ def test_what_does_not_hold_is_told_with_the_file(
     written, change, match, capsys
 ):
   path = written(change)
-  with pytest.raises(plan.PlanError, match=f"^{path}.*{match}") as e:
-    verify.main(None, str(path))
-  assert "\n" not in str(e.value)
+  assert_refused(
+      plan.PlanError, f"^{path}.*{match}", verify.main, None, str(path)
+  )
   del capsys
 
 
 def test_a_file_without_text_is_told(written):
   path = written()
   path.write_bytes(b"\xff\xfe\x00")
-  with pytest.raises(plan.PlanError, match="is not JSON"):
-    verify.main(None, str(path))
+  assert_refused(plan.PlanError, "is not JSON", verify.main, None, str(path))
 
 
 def test_strange_names_are_refused_in_one_line_that_can_be_printed(written):

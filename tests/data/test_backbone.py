@@ -28,6 +28,7 @@ from episodic_dp.export import onnx_graph
 from episodic_dp.export import writing
 from tests.data import own_images
 from tests.data import small_sets
+from tests.refusals import assert_refused
 
 FLOAT = onnx.TensorProto.FLOAT
 KERNEL = np.random.default_rng(0).standard_normal((7, 3, 1, 1), np.float32)
@@ -102,8 +103,7 @@ def test_sizes_and_the_place_of_channels_come_from_the_input():
   assert network.features(image).shape == (7,)
   content = graph().SerializeToString()
   assert opened(content).backbone.size == 8
-  with pytest.raises(errors.DataError, match="not size=9"):
-    opened(content, size=9)
+  assert_refused(errors.DataError, "not size=9", opened, content, size=9)
 
 
 def with_node(kind, inputs, **attributes):
@@ -439,8 +439,7 @@ def test_a_large_backbone_is_given_and_compared(people, tmp_path, monkeypatch):
       lambda: run.data.load(data_dir=people),
       lambda: writing.write(tmp_path / "run", tmp_path / "more"),
   ):
-    with pytest.raises(errors.DataError, match="SHA-256"):
-      use()
+    assert_refused(errors.DataError, "SHA-256", use)
 
 
 def test_the_assumption_stands_with_every_epsilon(people):

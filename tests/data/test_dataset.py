@@ -10,6 +10,7 @@ from episodic_dp import plan
 from episodic_dp.accounting import report
 from episodic_dp.errors import DataError
 from tests import plans
+from tests.refusals import assert_refused
 
 LEVELS = ("class", "drawing")
 PEOPLE = ("participant", "class", "image")
@@ -68,8 +69,7 @@ def test_accepts_matching_parts_and_shows_no_value():
     ],
 )
 def test_refuses_what_does_not_fit(changes, text):
-  with pytest.raises(DataError, match=text):
-    _dataset(**changes)
+  assert_refused(DataError, text, _dataset, **changes)
 
 
 def test_many_leaves_may_share_a_row():
@@ -144,5 +144,4 @@ def test_a_list_of_classes_from_the_records_is_an_assumption(units):
     ],
 )
 def test_other_data_have_no_single_examples(changes, text):
-  with pytest.raises(DataError, match=text):
-    data.as_examples(_dataset(**changes))
+  assert_refused(DataError, text, data.as_examples, _dataset(**changes))

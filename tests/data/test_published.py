@@ -24,6 +24,7 @@ from episodic_dp.data import originals
 from episodic_dp.errors import DataError
 from tests import processes
 from tests.data import small_sets
+from tests.refusals import assert_refused
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +78,7 @@ def test_missing_and_wrong_files_are_named_at_once(
   sums = [small_sets.sha256(path) for path in paths]
   for path in paths[:1]:
     path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(DataError, match="has sha256.*damaged"):
-      files.load(**where)
+    assert_refused(DataError, "has sha256.*damaged", files.load, **where)
     path.unlink()
     with pytest.raises(FileNotFoundError, match="does not hold all of") as e:
       files.load(**where)
@@ -158,8 +158,7 @@ def test_downloads_are_checked(small, tmp_path, monkeypatch):
       ({"url": here, "sha256": ("1",)}, ValueError, "has sha256.*instead of 1"),
   ):
     files.change_archives(monkeypatch, **changes)
-    with pytest.raises(error, match=match):
-      files.load(**where)
+    assert_refused(error, match, files.load, **where)
   files.shrink(monkeypatch, root)
   files.change_archives(monkeypatch, url=here)
   np.testing.assert_array_equal(files.load(**where), files.images())
@@ -285,8 +284,7 @@ def test_images_of_mini_imagenet_are_mapped_averaged_and_checked(small, roots):
     ],
 )
 def test_wrong_options_are_named(name, options, match):
-  with pytest.raises(plan.PlanError, match=match):
-    data.load(name, **options)
+  assert_refused(plan.PlanError, match, data.load, name, **options)
 
 
 def test_published_tables_are_whole():

@@ -23,6 +23,7 @@ from episodic_dp.export import onnx_graph
 from episodic_dp.learners import naming
 from episodic_dp.models import networks
 from tests.data import test_backbone
+from tests.refusals import assert_refused
 
 WAY = 3
 # Every third is quick.
@@ -322,8 +323,7 @@ def test_what_no_graph_computes_is_refused(run, tmp_path, monkeypatch):
       (mixing, "norm=group"),
       (own, "own code .mine:make."),
   ):
-    with pytest.raises(errors.RunError, match=match):
-      onnx_graph.write(path, model)
+    assert_refused(errors.RunError, match, onnx_graph.write, path, model)
   monkeypatch.setitem(sys.modules, "onnx", None)
   with pytest.raises(errors.RunError, match=r"pip install -e '.\[onnx\]'"):
     onnx_graph.write(path, alone)

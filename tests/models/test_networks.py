@@ -14,6 +14,7 @@ from episodic_dp import backends
 from episodic_dp import models
 from episodic_dp.models import model as model_lib
 from episodic_dp.models import networks
+from tests.refusals import assert_refused
 
 
 def convolution(x, layer, norm):
@@ -190,8 +191,7 @@ def test_features_begin_as_those_given_so_that_squares_are_means(linear):
     ],
 )
 def test_settings_that_cannot_be_are_named(make, name):
-  with pytest.raises(ValueError, match=f"{name}.*expected|{name}.*must"):
-    make()
+  assert_refused(ValueError, f"{name}.*expected|{name}.*must", make)
 
 
 @pytest.mark.parametrize("shape", [(4,), (2, 2), (1, 2, 2)])

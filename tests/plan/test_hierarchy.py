@@ -8,6 +8,7 @@ import pytest
 from episodic_dp import plan
 from episodic_dp.errors import DataError
 from episodic_dp.plan import hierarchy
+from tests.refusals import assert_refused
 
 LEVELS = ("alphabet", "character", "drawing")
 EXAMPLE = [[4, 2, 3], [4, 5]]
@@ -135,8 +136,7 @@ def test_sizes_cannot_be_changed():
     ],
 )
 def test_errors_are_sentences(make, match):
-  with pytest.raises((plan.PlanError, DataError), match=match):
-    make()
+  assert_refused((plan.PlanError, DataError), match, make)
 
 
 WRITTEN = {"writer": ["x", "y", "x"], "letter": [2, 1, 2]}
@@ -236,8 +236,7 @@ def test_units_that_fill_a_task_against_a_plain_loop(seed):
     ],
 )
 def test_units_that_cannot_be_declared(units, match):
-  with pytest.raises(DataError, match=match):
-    written(units=units)
+  assert_refused(DataError, match, written, units=units)
 
 
 # Who is who -------------------------------------------------------------------
@@ -360,8 +359,7 @@ E_ACUTE = ("Jos\u00e9", "Jose\u0301")
     ],
 )
 def test_labels_that_may_be_merged_or_split_are_refused(labels, match):
-  with pytest.raises(DataError, match=match):
-    plan.Hierarchy.from_labels({"a": labels})
+  assert_refused(DataError, match, plan.Hierarchy.from_labels, {"a": labels})
   if isinstance(labels, list) and not isinstance(labels[0], tuple):
     with pytest.raises(DataError, match=r"'a' of unit \d is"):
       written({"a": labels[:1]}, [(label,) for label in labels])

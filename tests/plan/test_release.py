@@ -8,6 +8,7 @@ import pytest
 
 from episodic_dp import plan
 from tests import plans
+from tests.refusals import assert_refused
 
 HIERARCHY = plans.tree("participant class image", 20, 8, 6)
 PLAN = plans.sampling(0.1, 5, 2, way=5, shot=1, query=1)
@@ -88,8 +89,7 @@ CUT = (10, 2)
     ],
 )
 def test_what_no_proof_covers_is_refused(make_release, match):
-  with pytest.raises(plan.UnsoundPlanError, match=match):
-    make_release()
+  assert_refused(plan.UnsoundPlanError, match, make_release)
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,7 @@ def test_a_level_may_lack_a_proof_that_the_release_has():
   release.check_level("participant")
   with pytest.raises(plan.UnsoundPlanError, match="set most_copies"):
     release.check_level("image")
-  with pytest.raises(plan.PlanError, match="participant"):
-    release.check_level("writer")
+  assert_refused(plan.PlanError, "participant", release.check_level, "writer")
 
 
 NOISY = dict(
@@ -194,8 +193,7 @@ def test_what_reaches_the_release_without_noise():
     ],
 )
 def test_values_out_of_range(options, match):
-  with pytest.raises(plan.PlanError, match=match):
-    mechanism(**options)
+  assert_refused(plan.PlanError, match, mechanism, **options)
 
 
 def test_the_clip_unit_is_one_task():

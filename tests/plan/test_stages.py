@@ -9,6 +9,7 @@ from episodic_dp import plan
 from episodic_dp.plan import stages as stages_lib
 from episodic_dp.plan import validation
 from tests import plans
+from tests.refusals import assert_refused
 
 LEVELS = ("alphabet", "character", "drawing")
 
@@ -82,8 +83,7 @@ def test_short_units_are_taken_whole_with_rate_one():
     ],
 )
 def test_values_out_of_range(make, match):
-  with pytest.raises(plan.PlanError, match=match):
-    make()
+  assert_refused(plan.PlanError, match, make)
 
 
 def test_passes_go_over_the_primary_units():
@@ -129,8 +129,7 @@ def test_passes_go_over_the_primary_units():
 def test_episodes_that_do_not_fit(sizes, stages, episode, match):
   h = plan.Hierarchy.regular(sizes, levels=LEVELS[: len(sizes)])
   p = plans.sampling(*stages, **(dict(shot=1, query=1) | episode))
-  with pytest.raises(plan.PlanError, match=match):
-    plan.validate(h, p)
+  assert_refused(plan.PlanError, match, plan.validate, h, p)
 
 
 @pytest.mark.parametrize(
@@ -284,8 +283,7 @@ def test_the_class_is_the_level_above_the_examples_unless_it_is_named(
     ],
 )
 def test_class_errors_name_the_level_and_the_remedy(stages, episode, message):
-  with pytest.raises(plan.PlanError, match=message):
-    checked(stages, **episode)
+  assert_refused(plan.PlanError, message, checked, stages, **episode)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from tests import fake_dataset
 from tests import fake_learner
 from tests import frequencies
 from tests import task_sums
+from tests.refusals import assert_refused
 from tests.task_sums import flat
 
 SGD = optax.sgd(1.0)
@@ -179,8 +180,7 @@ def test_keys_take_all_bits_of_their_bytes_and_differ_when_drawn():
   assert jax.random.key_impl(key) == "threefry2x32"
   drawn = [jax.random.key_data(private.secret_key()) for _ in range(20)]
   assert len(np.unique(drawn, axis=0)) == 20
-  with pytest.raises(ValueError, match="data=3 bytes.* 8 "):
-    private.secret_key(b"abc")
+  assert_refused(ValueError, "data=3 bytes.* 8 ", private.secret_key, b"abc")
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.5, 0.8, 0.99])
@@ -305,8 +305,7 @@ def test_loop_and_chunks_of_every_size_agree(chunk):
 def test_a_learner_that_the_mechanism_does_not_describe(
     make_run, changes, text
 ):
-  with pytest.raises(plan.PlanError, match=text):
-    make_run(**changes).step(SGD)
+  assert_refused(plan.PlanError, text, make_run(**changes).step, SGD)
 
 
 @pytest.mark.parametrize(
@@ -319,8 +318,7 @@ def test_a_learner_that_the_mechanism_does_not_describe(
 def test_rows_outside_the_images_are_named(make_run, images, rows, text):
   run = make_run()
   run.dataset.images, run.dataset.rows = run.dataset.images[:images], rows
-  with pytest.raises(errors.DataError, match=text):
-    run.step(SGD)
+  assert_refused(errors.DataError, text, run.step, SGD)
 
 
 @pytest.mark.parametrize(
@@ -333,8 +331,7 @@ def test_records_that_recur_must_be_called_copies(make_run, rows):
   run.dataset.hierarchy = dataclasses.replace(
       run.dataset.hierarchy, copies=False
   )
-  with pytest.raises(plan.UnsoundPlanError, match="are one row"):
-    run.step(SGD)
+  assert_refused(plan.UnsoundPlanError, "are one row", run.step, SGD)
   run.dataset.rows = lambda leaf: leaf
   assert callable(run.step(SGD))
 

@@ -24,6 +24,7 @@ from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.plan import sampler_error
 from tests import plans
 from tests.accounting import enumerated
+from tests.refusals import assert_refused
 
 Phase = base.Phase
 
@@ -217,8 +218,7 @@ def test_accountants_are_found_by_name():
   for name in ACCOUNTANTS:
     found = get_accountant(name)
     assert found.name == name and get_accountant(found) is found
-  with pytest.raises(plan.PlanError, match="'magic'.*'pld'"):
-    get_accountant("magic")
+  assert_refused(plan.PlanError, "'magic'.*'pld'", get_accountant, "magic")
 
 
 # Privacy loss distributions ---------------------------------------------------
