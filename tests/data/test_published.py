@@ -45,6 +45,12 @@ def small(request, roots, monkeypatch):
   return chosen, roots[request.param]
 
 
+@pytest.fixture
+def where(small, roots):
+  """The folder of the files of `small`, and the cache that is shared."""
+  return dict(data_dir=small[1], cache_dir=roots["cache"])
+
+
 one = pytest.mark.parametrize("small", ["omniglot"], indirect=True)
 
 
@@ -165,9 +171,7 @@ def test_downloads_are_checked(small, tmp_path, monkeypatch):
 
 
 @one
-def test_splits_of_omniglot(small, roots):
-  _, root = small
-  where = dict(data_dir=root, cache_dir=roots["cache"])
+def test_splits_of_omniglot(where):
   splits = data.load("omniglot", **where, seed=3)
   parts = splits.train, splits.validation, splits.test
   assert [(p.hierarchy.sizes, p.rotate) for p in parts] == [
@@ -201,9 +205,7 @@ def test_splits_of_omniglot(small, roots):
 
 
 @pytest.mark.parametrize("small", ["sheets"], indirect=True)
-def test_superclasses_of_cifar_fs(small, roots):
-  _, root = small
-  where = dict(data_dir=root, cache_dir=roots["cache"])
+def test_superclasses_of_cifar_fs(where):
   splits = data.load("cifar_fs", **where)
   assert splits.train.hierarchy.sizes == (5, 6)
   assert splits.test.hierarchy.sizes == (1, 6)
@@ -218,11 +220,8 @@ def test_superclasses_of_cifar_fs(small, roots):
 
 
 @pytest.mark.parametrize("small", ["mnist"], indirect=True)
-def test_writers_of_mnist(small, roots):
-  _, root = small
-  splits = data.load(
-      "mnist_writers", data_dir=root, cache_dir=roots["cache"], way=3
-  )
+def test_writers_of_mnist(where):
+  splits = data.load("mnist_writers", **where, way=3)
   for part, expected in (
       (splits.train, {
           (writer, digit): count
@@ -248,9 +247,7 @@ def test_writers_of_mnist(small, roots):
 
 
 @pytest.mark.parametrize("small", ["webp"], indirect=True)
-def test_images_of_mini_imagenet_are_mapped_averaged_and_checked(small, roots):
-  _, root = small
-  where = dict(data_dir=root, cache_dir=roots["cache"])
+def test_images_of_mini_imagenet_are_mapped_averaged_and_checked(where):
   whole = data.load("mini_imagenet", **where).train
   assert isinstance(whole.images, np.memmap)
   half = data.load("mini_imagenet", **where, size=42).train

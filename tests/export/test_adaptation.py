@@ -3,7 +3,6 @@
 import dataclasses
 
 import numpy as np
-from PIL import Image
 import pytest
 
 from episodic_dp.data import omniglot
@@ -69,8 +68,7 @@ def test_omniglot_keeps_single_pixels_as_its_loader_does(tmp_path):
   how = dataclasses.replace(HOW, shape=(28, 28, 1), resample="nearest")
   bits = np.random.default_rng(0).random((105, 105)) < 0.1
   for name in ("a", "b"):
-    (tmp_path / name).mkdir()
-    Image.fromarray(~bits).convert("1").save(tmp_path / name / "x.png")
+    own_images.save(tmp_path / name / "x.png", ~bits)
   png = (tmp_path / "a" / "x.png").read_bytes()
   row, _ = preprocessing.of_arrays(
       how, adaptation.read(adaptation.listed(tmp_path)), "they"
