@@ -26,6 +26,7 @@ def noisy(z=1.5):
 
 
 M = noisy()
+RELEASE = plan.Release(H, P, M)
 
 
 def ledger(*steps):
@@ -45,15 +46,15 @@ def repeated(release, times, steps=1, **options):
 
 
 def test_equal_steps_are_one_entry_and_cost_what_they_cost_at_once():
-  found = repeated(plan.Release(H, P, M), 30)
+  found = repeated(RELEASE, 30)
   assert len(found.entries) == 1 and found.steps == 30
   for level in LEVELS:
     expected = accounting.guarantee(
-      plan.Release(H, P, M), steps=30, delta=1e-5, level=level
+        RELEASE, steps=30, delta=1e-5, level=level
     )
     assert found.guarantee(level, delta=1e-5) == expected
   assert found.guarantees(delta=1e-5) == accounting.guarantees(
-      plan.Release(H, P, M), steps=30, delta=1e-5
+      RELEASE, steps=30, delta=1e-5
   )
 
 
@@ -96,18 +97,20 @@ def test_a_level_that_an_entry_lacks_is_named():
 
 
 PASS = 40
-ONCE = plans.sampling(plan.RandomAllocation(PASS), 2, 2)
+ONCE = plan.Release(
+    H, plans.sampling(plan.RandomAllocation(PASS), 2, 2), M
+)
 
 
 def test_steps_of_one_pass_are_told_from_steps_of_two():
-  one = repeated(plan.Release(H, ONCE, M), 4, PASS // 4, continued=True)
+  one = repeated(ONCE, 4, PASS // 4, continued=True)
   assert [e.steps for e in one.entries] == [PASS]
   expected = accounting.guarantee(
-      plan.Release(H, ONCE, M), steps=PASS, delta=1e-5, level="unit"
+      ONCE, steps=PASS, delta=1e-5, level="unit"
   )
   assert one.guarantee("unit", delta=1e-5) == expected
   # Two runs that stop in the middle of a pass: a unit may be in both.
-  two = repeated(plan.Release(H, ONCE, M), 2, PASS // 2, continued=False)
+  two = repeated(ONCE, 2, PASS // 2, continued=False)
   assert [e.steps for e in two.entries] == [PASS // 2] * 2
   assert two.epsilon("unit", 1e-5) > 1.05 * one.epsilon("unit", 1e-5)
   again = accounting.Ledger.from_dict(two.as_dict())
@@ -139,12 +142,12 @@ def test_a_step_of_a_pass_must_say_whether_it_goes_on():
 def test_a_pass_cannot_be_continued_by_another_plan():
   found = ledger((1.5, 3))
   with pytest.raises(plan.PlanError, match="last entry, which has another"):
-    found.add(plan.Release(H, ONCE, M), continued=True)
-  fresh = found.add(plan.Release(H, ONCE, M), continued=False)
+    found.add(ONCE, continued=True)
+  fresh = found.add(ONCE, continued=False)
   assert [e.steps for e in fresh.entries] == [3, 1]
   # Steps without passes are merged wherever they come.
   assert [
-    e.steps for e in found.add(plan.Release(H, P, M), continued=True).entries
+      e.steps for e in found.add(RELEASE, continued=True).entries
   ] == [4]
 
 
@@ -198,7 +201,7 @@ def test_a_unit_may_be_of_another_kind_in_another_tree():
   wards = [[3] * 5, [7] * 25]  # Records of each patient.
   found, shown = accounting.Ledger(), []
   for sizes, patients, records in ((wards, 5, 3), (wards[::-1], 25, 7)):
-    h = plan.Hierarchy.from_sizes(sizes, levels=("ward", "patient", "record"))
+    h = plans.nested("ward patient record", sizes)
     p = plans.sampling(plan.All(), 4, plan.All())
     release = plans.release(h, p, "record", 11.5)
     found = found.add(release, 2)

@@ -17,7 +17,7 @@ from tests.refusals import assert_refused
 
 LEVELS = ("unit", "class", "record")
 REGULAR = plans.tree(LEVELS, 200, 8, 5)
-RAGGED = plan.Hierarchy.from_sizes([[4, 2, 3], [5] * 20], levels=LEVELS)
+RAGGED = plans.nested(LEVELS, [[4, 2, 3], [5] * 20])
 COPIES = plans.tree(LEVELS, 200, 8, 5, copies=True)
 POISSON = plans.sampling(0.05, 2, 2)
 FIXED = plans.sampling(1, 2, 1)

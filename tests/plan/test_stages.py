@@ -15,7 +15,7 @@ LEVELS = ("alphabet", "character", "drawing")
 
 
 def example():
-  return plan.Hierarchy.from_sizes([[4, 2, 3], [4, 5]], levels=LEVELS)
+  return plans.nested(LEVELS, [[4, 2, 3], [4, 5]])
 
 
 def fixed(*sizes, **options):
@@ -166,7 +166,7 @@ def test_tasks_per_step_is_a_public_constant(first, inner, episode, tasks):
 )
 def test_examples_per_step_is_the_sum_of_their_rates(sizes, stages):
   levels = ("a", "b", "c")[: len(stages)]
-  hierarchy = plan.Hierarchy.from_sizes(sizes, levels=levels)
+  hierarchy = plans.nested(levels, sizes)
   described = plans.sampling(*stages)
 
   def total(node, depth, rate):
@@ -207,7 +207,7 @@ def test_tasks_that_just_fill_are_defined_without_one_unit(name, last):
   without_class = [[2, 2], *families[1:]]
   without_image = [[2, 2, 1], *families[1:]]
   for short in (without_class, without_image):
-    h = plan.Hierarchy.from_sizes(short, levels=LEVELS)
+    h = plans.nested(LEVELS, short)
     with pytest.raises(plan.PlanError):
       plan.validate(h, p)
     plan.validate(h, allowed)

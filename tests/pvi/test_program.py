@@ -16,6 +16,7 @@ from tests import plans
 from tests.pvi import problems
 from tests.pvi import tiny_run
 from tests.refusals import assert_refused
+from tests.stored import json_of
 
 # One visit at a time is another program, which the slow tests compile.
 SERVERS = (
@@ -85,13 +86,13 @@ def test_whole_clients_have_one_guarantee_and_a_resumed_run_the_same_bits(
   assert parts.guarantees[0].epsilon == expected.epsilon
   assert parts.guarantees[0].neighbours == "add or remove one client"
   folder = tmp_path / "parts"
-  summary = json.loads((folder / "guarantees.json").read_text())
+  summary = json_of(folder / "guarantees.json")
   assert summary["every_client"]["epsilon"] == expected.epsilon
   (row,) = summary["clients"]
-  statement = json.loads((folder / row["statement"]).read_text())
+  statement = json_of(folder / row["statement"])
   assert not accounting.verify(statement).differences
   # The posterior is readable, and nothing else of the clients is.
-  found = json.loads((folder / "posterior.json").read_text())
+  found = json_of(folder / "posterior.json")
   q = whole.posterior.natural
   problems.check_close(
       [found["mean"], found["variance"]],
@@ -178,7 +179,7 @@ def test_a_stop_before_the_rounds_of_a_kill_states_them_too(
   # Round 5 was released behind the checkpoint of round 4, and 6 allowed.
   stopped = pvi.run(spec, tmp_path, federation=federation, deadline=0.0)
   assert (stopped.rounds, stopped.visits) == (4, (6, 6, 6, 6))
-  stated = json.loads((tmp_path / "guarantees.json").read_text())
+  stated = json_of(tmp_path / "guarantees.json")
   assert [row["visits"] for row in stated["clients"]] == [6, 6, 6, 6]
 
 
@@ -232,7 +233,7 @@ def test_every_client_stops_before_its_budget_would_be_passed(
     assert 0 < reached(visits) <= epsilon < reached(visits + 1)
     assert result.guarantees[client].epsilon == reached(visits)
   # In the file, and at every round of the way.
-  summary = json.loads((tmp_path / "guarantees.json").read_text())
+  summary = json_of(tmp_path / "guarantees.json")
   assert summary["every_example"]["epsilon"] == max(
       guarantee.epsilon for guarantee in result.guarantees
   )
