@@ -17,6 +17,7 @@ from episodic_dp import training
 from episodic_dp.analysis import costs
 from episodic_dp.analysis import propose
 from episodic_dp.config.presets import glyphs
+from tests import plans
 from tests.refusals import assert_refused
 
 EPSILON = 1.0
@@ -152,9 +153,7 @@ def test_the_clipped_gradients_of_a_learner_that_is_known():
 def test_tasks_that_lack_examples_are_counted_as_by_enumeration():
   sizes = [[5, 5, 5, 1], [2, 5, 1], [5, 5], [4]]
   config = CONFIG.replace({
-      "hierarchy": plan_lib.Hierarchy.from_sizes(
-          sizes, levels=("participant", "glyph", "drawing")
-      ),
+      "hierarchy": plans.nested("participant glyph drawing", sizes),
       "plan.stages": ("Poisson(0.5)", "FixedSize(2)", "FixedSize(3)"),
       "plan.allow_short_units": True,
       "plan.episode.way": 2,
@@ -175,9 +174,7 @@ def test_tasks_that_lack_examples_are_counted_as_by_enumeration():
       config, costs.account(config)
   )
   classes = config.replace({
-      "hierarchy": plan_lib.Hierarchy.from_sizes(
-          [5, 2, 4, 1], levels=("glyph", "drawing")
-      ),
+      "hierarchy": plans.nested("glyph drawing", [5, 2, 4, 1]),
       "plan.stages": ("FixedSize(2)", "FixedSize(3)"),
       "plan.episode.form": "disjoint",
       "mechanism.clip_unit": "episode",

@@ -11,6 +11,7 @@ from episodic_dp.analysis import costs
 from episodic_dp.cli import verify
 from tests import plans
 from tests.refusals import assert_refused
+from tests.stored import json_of
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def test_a_statement_is_written_and_holds(call, tmp_path):
   arguments = ("--config=glyphs", "--config.steps=10", "--format=json")
   first = call("account", *arguments, f"--statement={path}")
   assert first.returncode == 0, first.stderr
-  assert json.loads(first.stdout) == json.loads(path.read_text())
+  assert json.loads(first.stdout) == json_of(path)
   done = call("verify", path)
   assert done.returncode == 0, done.stderr
   table, _, limits = done.stdout.partition("\n\n")
@@ -40,7 +41,7 @@ def test_a_statement_is_written_and_holds(call, tmp_path):
   assert " ".join(limits.split()).endswith(verify.LIMITS)
   header, _, *rows = [line.split() for line in table.splitlines()]
   assert header == ["level", "stated", "recomputed", "verdict"]
-  data = json.loads(path.read_text())
+  data = json_of(path)
   assert [row[0] for row in rows] == list(data["guarantees"])
   for level, stated, recomputed, verdict in rows:
     assert stated == recomputed == str(data["guarantees"][level]["epsilon"])

@@ -1,7 +1,6 @@
 """A config is read once: a missing, unknown or wrong field is named."""
 
 import dataclasses
-import json
 import math
 
 import pytest
@@ -17,6 +16,7 @@ from episodic_dp.config.presets import glyphs
 from episodic_dp.run import Run
 from tests import plans
 from tests.refusals import assert_refused
+from tests.stored import through_json
 
 
 def known(
@@ -154,7 +154,7 @@ def test_outputs_follow_from_network_and_learner(
 @pytest.mark.parametrize("text", ["", "private=0"])
 def test_json_is_read_back(name, text):
   config = presets.load(f"{name}:{text}")
-  found = json.loads(json.dumps(config.as_json(), allow_nan=False))
+  found = through_json(config.as_json())
   assert Run.parse(found).as_json() == config.as_json()
 
 

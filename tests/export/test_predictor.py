@@ -1,7 +1,6 @@
 """An exported model predicts what the run's learner does."""
 
 import dataclasses
-import json
 import sys
 import types
 
@@ -35,6 +34,7 @@ from tests.export.conftest import export_run
 from tests.export.conftest import save_run
 from tests.learners import bank
 from tests.refusals import assert_refused
+from tests.stored import json_of
 
 WAY, SHOT, QUERY = 5, 2, 3
 
@@ -355,7 +355,7 @@ def test_a_metric_learner_is_tested_on_another_number_of_classes(tmp_path):
   assert (learner.way, tested.way, config.task["way"]) == (5, 3, 3)
   of_three = measure.measure(tmp_path / "run", splits=splits)
   of_two = measure.measure(tmp_path / "run", splits=splits, task={"way": 2})
-  written = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+  written = json_of(tmp_path / "run" / "evaluation.json")
   mean = written["single"]["accuracy"]["mean"]
   assert mean == of_three["single"]["score"].mean
   assert mean < of_two["single"]["score"].mean

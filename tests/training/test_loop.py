@@ -2,7 +2,6 @@
 
 import dataclasses
 import io
-import json
 import os
 import re
 import sys
@@ -27,6 +26,7 @@ from episodic_dp.training import metrics
 from episodic_dp.training import workdir
 from tests import plans
 from tests.refusals import assert_refused
+from tests.stored import json_of
 from tests.training import tiny_run
 
 STEPS = 13
@@ -57,7 +57,7 @@ def test_the_run_learns_and_counts(whole):
   folder, reported, result = whole
   assert (result.steps, result.stopped) == (STEPS, "done")
   lines = _lines(folder)
-  (name,) = json.loads((folder / workdir.RECORD).read_text())
+  (name,) = json_of(folder / workdir.RECORD)
   assert [line.pop("key") for line in lines] == [name] * (STEPS + 1)
   assert reported == lines[1:]  # Behind the line of step 0.
   assert [line["step"] for line in lines] == [*range(STEPS + 1)]
@@ -246,7 +246,7 @@ def test_a_pipe_and_a_terminal_without_size_show_lines_with_minutes_left(
 def test_without_noise_there_is_no_guarantee(tmp_path):
   result = training.train(tiny_run.spec(2, noise_multiplier=0.0), tmp_path)
   assert result.guarantees["participant"].epsilon == float("inf")
-  found = json.loads((tmp_path / "guarantee.json").read_text())
+  found = json_of(tmp_path / "guarantee.json")
   assert found["guarantees"]["participant"]["epsilon"] == "inf"
   assert {line["epsilon"] for line in _lines(tmp_path)} == {"inf"}
 
@@ -264,7 +264,7 @@ def test_validation_and_configuration_may_be_left_out(tmp_path):
   result = tiny_run.train(spec, tmp_path)
   assert (result.steps, result.stopped, result.score) == (3, "done", None)
   assert not any("validation_accuracy" in line for line in _lines(tmp_path))
-  found = json.loads((tmp_path / "guarantee.json").read_text())
+  found = json_of(tmp_path / "guarantee.json")
   sentences = found["guarantees"]["participant"]["assumptions"]
   assert report.SEEDED not in sentences
 

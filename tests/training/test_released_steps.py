@@ -1,7 +1,6 @@
 """Every released step is charged, whatever is killed, forked and restored."""
 
 import collections
-import json
 import os
 import shutil
 import signal
@@ -15,6 +14,7 @@ from episodic_dp import training
 from episodic_dp.training import loop
 from episodic_dp.training import resume
 from episodic_dp.training import workdir
+from tests.stored import json_of
 from tests.training import tiny_run
 
 STEPS = 40
@@ -217,6 +217,6 @@ def test_the_record_names_no_secret(tmp_path):
   _run(_Observed({}), tmp_path, stop=2)
   with workdir.locked(tmp_path) as place:
     key = resume.load(place)
-  recorded = json.loads((tmp_path / workdir.RECORD).read_text())
+  recorded = json_of(tmp_path / workdir.RECORD)
   assert recorded == {key.name(): [0, 2]}
   assert key.secret.hex() not in str(recorded)
