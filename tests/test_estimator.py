@@ -66,6 +66,12 @@ def fitted(request):
   return model.fit(*people_of((6,))), people_of((6,))
 
 
+@pytest.fixture
+def place(tmp_path):
+  """Where a model is saved."""
+  return tmp_path / "model"
+
+
 @once
 def test_epsilon_is_spent_for_a_person(fitted):
   model, (_, _, people) = fitted
@@ -112,7 +118,7 @@ def test_labels_are_compared_with_those_of_adapt(fitted):
 
 @once
 def test_a_saved_model_predicts_the_same_and_is_verified(
-    fitted, tmp_path, monkeypatch
+    fitted, tmp_path, monkeypatch, place
 ):
   model, (features, labels, _) = fitted
   monkeypatch.setenv("HOME", str(tmp_path))
@@ -128,14 +134,14 @@ def test_a_saved_model_predicts_the_same_and_is_verified(
       for m in (model, again)
   )
   np.testing.assert_array_equal(first, second)
-  path = tmp_path / "model" / "privacy_statement.json"
+  path = place / "privacy_statement.json"
   path.write_text(path.read_text().replace("0", "1", 1))
   with pytest.raises((errors.RunError, plan.PlanError)):
-    model.load(tmp_path / "model", model=make_model)
+    model.load(place, model=make_model)
 
 
 @once
-def test_people_of_adapt_have_a_guarantee_of_their_own(fitted, tmp_path):
+def test_people_of_adapt_have_a_guarantee_of_their_own(fitted, tmp_path, place):
   model, (features, labels, people) = fitted
   trained, labels = model.guarantee, labels > 1  # Two directions from the mean.
   model.adapt(features, labels, people, epsilon=500.0, public=features)
@@ -143,8 +149,8 @@ def test_people_of_adapt_have_a_guarantee_of_their_own(fitted, tmp_path):
   assert 0.99 * 500 < found.epsilon <= 500 and found.level == "person"
   assert model.guarantee == trained  # Beside it, and not added.
   assert model.score(features, labels) > 0.9  # Far apart.
-  model.save(tmp_path / "model")
-  again = model.load(tmp_path / "model", model=make_model)
+  model.save(place)
+  again = model.load(place, model=make_model)
   assert again.adaptation_guarantee == found and again.guarantee == trained
   np.testing.assert_array_equal(
       again.predict_proba(features), model.predict_proba(features)
@@ -187,16 +193,16 @@ CHECKS = {
 
 
 @pytest.mark.slow
-def test_a_backbone_takes_images(tmp_path):
-  (tmp_path / "b.onnx").write_bytes(test_backbone.graph().SerializeToString())
+def test_a_backbone_takes_images(tmp_path, place):
+  (tmp_path / "b.onnx").write_bytes(test_backbone.content_of())
   images, labels, people = people_of((9, 9, 3))
   how = backbone.Backbone(file=str(tmp_path / "b.onnx"), mean=(0.5, 0.5, 0.5))
   model = episodic_dp.FewShotClassifier(**OPTIONS, backbone=how)
   model.fit(images, labels, people).adapt(images[:40], labels[:40])
   assert report.EMBEDDED in model.guarantee.caveat
   assert model.score(images[40:], labels[40:]) > 0.5
-  model.save(tmp_path / "model")
-  again = episodic_dp.FewShotClassifier.load(tmp_path / "model")
+  model.save(place)
+  again = episodic_dp.FewShotClassifier.load(place)
   again.adapt(images[:40], labels[:40])
   np.testing.assert_array_equal(
       again.predict_proba(images), model.predict_proba(images)
@@ -291,15 +297,15 @@ def test_a_pickle_and_a_copy_predict_the_same(fitted):
     {"network": "json:loads"}, {"start": "/etc/passwd"}, {"workdir": "run"},
     {"way": "a"}, {"shot": [1]}, {"epsilon": float("nan")}, {"a__b": 1},
 ])
-def test_hostile_options_of_a_folder_are_refused(fitted, tmp_path, changed):
+def test_hostile_options_of_a_folder_are_refused(fitted, changed, place):
   model, _ = fitted
-  model.save(tmp_path / "model")
-  path = tmp_path / "model" / "estimator.json"
+  model.save(place)
+  path = place / "estimator.json"
   path.write_text(json.dumps(json.loads(path.read_text()) | changed))
-  (tmp_path / "model" / "digests.json").unlink()
-  folder.seal(tmp_path / "model")
+  (place / "digests.json").unlink()
+  folder.seal(place)
   with pytest.raises(errors.RunError, match="estimator.json does not hold"):
-    model.load(tmp_path / "model", model=make_model)
+    model.load(place, model=make_model)
 
 
 @once
@@ -346,7 +352,7 @@ def test_frames_of_several_types_are_features(fitted):
 
 
 @once
-def test_a_frame_has_the_columns_of_fit_in_its_order(tmp_path):
+def test_a_frame_has_the_columns_of_fit_in_its_order(place):
   pyarrow = pytest.importorskip("pyarrow")
   names, (features, labels, people) = [*"abcdef"], people_of((6,))
 
@@ -361,8 +367,8 @@ def test_a_frame_has_the_columns_of_fit_in_its_order(tmp_path):
   for method in (model.predict, model.predict_proba):
     with pytest.raises(ValueError, match="in the same order"):
       method(frame(reversed(names)))
-  model.save(tmp_path / "model")
-  model = episodic_dp.FewShotClassifier.load(tmp_path / "model")
+  model.save(place)
+  model = episodic_dp.FewShotClassifier.load(place)
   with pytest.raises(exceptions.NotFittedError, match="call adapt first"):
     model.predict(frame(names))
   with warnings.catch_warnings(action="error"):
