@@ -59,31 +59,38 @@ def test_short_units_are_taken_whole_with_rate_one():
 
 
 @pytest.mark.parametrize(
-    "make,match",
+    "make,value,match",
     [
-        (lambda: plan.FixedSize(0), "FixedSize\\(n\\)=0"),
-        (lambda: plan.FixedSize(1.5), "1.5"),
-        (lambda: plan.FixedSize(True), "True"),
-        (lambda: plan.Poisson(0), "p=0 "),
-        (lambda: plan.Poisson(1.1), "p=1.1 "),
-        (lambda: plan.Poisson(float("nan")), "nan"),
-        (lambda: plan.Poisson(True), "True"),
-        (lambda: plan.RandomAllocation(0), r"RandomAllocation\(steps\)=0"),
-        (lambda: plan.RandomAllocation(2.0), "2.0"),
-        (lambda: plan.SamplingPlan(()), "at least one stage"),
-        (lambda: plans.sampling("All()"), "'All\\(\\)' is not a stage"),
-        (lambda: plan.Episode(way=0, shot=1, query=1), "way=0"),
-        (lambda: plan.Episode(way=5, shot=1, query=0), "query=0"),
-        (lambda: plan.Episode(way=5, shot=1, query=1, form="joint"), "'joint'"),
-        (lambda: plan.Episode(way=5, shot=1, query=1, tasks=3), "tasks=3"),
-        (
-            lambda: plan.Episode(way=5, shot=1, query=1, form="independent"),
-            "tasks=None",
-        ),
+        (plan.FixedSize, 0, "FixedSize\\(n\\)=0"),
+        (plan.FixedSize, 1.5, "1.5"),
+        (plan.FixedSize, True, "True"),
+        (plan.Poisson, 0, "p=0 "),
+        (plan.Poisson, 1.1, "p=1.1 "),
+        (plan.Poisson, float("nan"), "nan"),
+        (plan.Poisson, True, "True"),
+        (plan.RandomAllocation, 0, r"RandomAllocation\(steps\)=0"),
+        (plan.RandomAllocation, 2.0, "2.0"),
+        (plan.SamplingPlan, (), "at least one stage"),
+        (plans.sampling, "All()", "'All\\(\\)' is not a stage"),
     ],
 )
-def test_values_out_of_range(make, match):
-  assert_refused(plan.PlanError, match, make)
+def test_stages_out_of_range_are_named(make, value, match):
+  assert_refused(plan.PlanError, match, make, value)
+
+
+@pytest.mark.parametrize(
+    "fields,match",
+    [
+        (dict(way=0), "way=0"),
+        (dict(query=0), "query=0"),
+        (dict(form="joint"), "'joint'"),
+        (dict(tasks=3), "tasks=3"),
+        (dict(form="independent"), "tasks=None"),
+    ],
+)
+def test_fields_of_an_episode_out_of_range_are_named(fields, match):
+  fields = dict(way=5, shot=1, query=1) | fields
+  assert_refused(plan.PlanError, match, plan.Episode, **fields)
 
 
 def test_passes_go_over_the_primary_units():
