@@ -239,12 +239,12 @@ class Run:
     if self.hierarchy is None and self.data.name == "own_data":
       run = _listed(run, data_dir)
     hierarchy = run.release.hierarchy
-    sizes = run.data.sizes
-    # Single examples have one level.
-    if sizes and math.prod(sizes) != hierarchy.num_units(hierarchy.depth - 1):
+    sizes, regular = run.data.sizes, hierarchy.sizes
+    # Products, since single examples have one level.
+    if sizes and regular and math.prod(sizes) != math.prod(regular):
       raise errors.PlanError(
-          f"config.data.options say {' x '.join(map(str, sizes))} and"
-          f" config.hierarchy is {hierarchy}: give both, as"
+          f"config.data.options have the sizes {sizes} and"
+          f" config.hierarchy.sizes {regular}: give both, as"
           f' --config.hierarchy.sizes="{sizes}", or the preset the number, such'
           f" as --config={run.data.name}:participants={sizes[0]}"
       )

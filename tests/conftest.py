@@ -183,6 +183,18 @@ def make_run(make_config):
   return lambda **fields: Run.parse(make_config(**fields)).resolved()
 
 
+@pytest.fixture(scope="session")
+def real_data():
+  """Return the folder of the real data; they are prepared once, in the cache.
+
+  Set TFDS_DATA_DIR to keep them elsewhere than in ~/tensorflow_datasets.
+  """
+  data_dir = os.environ.get("EPISODIC_DP_DATA")
+  if not data_dir:
+    pytest.skip("EPISODIC_DP_DATA names no folder with the real data sets")
+  return data_dir
+
+
 @dataclasses.dataclass(frozen=True)
 class Done:
   """The end of a command, as `subprocess.run` returns it."""

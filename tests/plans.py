@@ -4,6 +4,11 @@ from typing import Any
 
 from episodic_dp import plan
 
+# A clip norm that follows a private quantile, as fields of a mechanism.
+QUANTILE: dict[str, Any] = dict(
+    clipping="private_quantile", clip_quantile=0.5, clip_rate=0.2,
+    count_noise=5.0,
+)
 _STAGES: dict[type, Any] = {float: plan.Poisson, int: plan.FixedSize}
 
 
@@ -39,6 +44,15 @@ def tree(
   if isinstance(levels, str):
     levels = tuple(levels.split())
   return plan.Hierarchy.regular(sizes, levels=levels, **options)
+
+
+def nested(
+    levels: str | tuple[str, ...], sizes: Any, **options: Any
+) -> plan.Hierarchy:
+  """Return the tree of nested sizes; its levels are as those of `tree`."""
+  if isinstance(levels, str):
+    levels = tuple(levels.split())
+  return plan.Hierarchy.from_sizes(sizes, levels=levels, **options)
 
 
 def release(

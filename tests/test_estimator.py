@@ -34,9 +34,11 @@ from episodic_dp.errors import DataError
 from episodic_dp.export import folder
 from tests import processes
 from tests.data import test_backbone
+from tests.refusals import assert_refused
 
 # Thirty people are few, which a warning says.
 pytestmark = pytest.mark.filterwarnings("ignore:The run protects only")
+once = pytest.mark.few(1)  # Of the networks of `fitted` the first.
 OPTIONS = dict(epsilon=6.0, way=2, steps=np.int64(3), start="none")
 
 
@@ -64,7 +66,13 @@ def fitted(request):
   return model.fit(*people_of((6,))), people_of((6,))
 
 
-@pytest.mark.few(1)
+@pytest.fixture
+def place(tmp_path):
+  """Where a model is saved."""
+  return tmp_path / "model"
+
+
+@once
 def test_epsilon_is_spent_for_a_person(fitted):
   model, (_, _, people) = fitted
   found = model.guarantee
@@ -73,7 +81,7 @@ def test_epsilon_is_spent_for_a_person(fitted):
   assert found.delta < 1 / (10 * len(set(people))) <= 10 * found.delta
 
 
-@pytest.mark.few(1)
+@once
 def test_adapts_to_classes_of_any_name_and_number(fitted):
   model, (features, labels, _) = fitted
   names = np.array(["a", "b", "c", "d"])[labels]
@@ -82,7 +90,7 @@ def test_adapts_to_classes_of_any_name_and_number(fitted):
   assert model.score(features[40:], names[40:]) > 0.9  # Far apart.
 
 
-@pytest.mark.few(1)
+@once
 def test_labels_are_compared_with_those_of_adapt(fitted):
   model, (features, labels, _) = fitted
   text = labels.astype(str)
@@ -100,19 +108,17 @@ def test_labels_are_compared_with_those_of_adapt(fitted):
         ("of one type in both", other),
         ("is none of the classes", [*names[1:], 2 * max(names)]),
     ):
-      with pytest.raises(DataError, match=match):
-        model.score(features, wrong)
+      assert_refused(DataError, match, model.score, features, wrong)
   for match, wrong in (
       ("row 3 of labels is nan", np.where(np.arange(360) == 3, np.nan, 1.0)),
       ("row 1 of labels is '1', text", [1, "1", *[1] * 358]),
   ):
-    with pytest.raises(DataError, match=match):
-      model.adapt(features, wrong)
+    assert_refused(DataError, match, model.adapt, features, wrong)
 
 
-@pytest.mark.few(1)
+@once
 def test_a_saved_model_predicts_the_same_and_is_verified(
-    fitted, tmp_path, monkeypatch
+    fitted, tmp_path, monkeypatch, place
 ):
   model, (features, labels, _) = fitted
   monkeypatch.setenv("HOME", str(tmp_path))
@@ -128,14 +134,14 @@ def test_a_saved_model_predicts_the_same_and_is_verified(
       for m in (model, again)
   )
   np.testing.assert_array_equal(first, second)
-  path = tmp_path / "model" / "privacy_statement.json"
+  path = place / "privacy_statement.json"
   path.write_text(path.read_text().replace("0", "1", 1))
   with pytest.raises((errors.RunError, plan.PlanError)):
-    model.load(tmp_path / "model", model=make_model)
+    model.load(place, model=make_model)
 
 
-@pytest.mark.few(1)
-def test_people_of_adapt_have_a_guarantee_of_their_own(fitted, tmp_path):
+@once
+def test_people_of_adapt_have_a_guarantee_of_their_own(fitted, tmp_path, place):
   model, (features, labels, people) = fitted
   trained, labels = model.guarantee, labels > 1  # Two directions from the mean.
   model.adapt(features, labels, people, epsilon=500.0, public=features)
@@ -143,8 +149,8 @@ def test_people_of_adapt_have_a_guarantee_of_their_own(fitted, tmp_path):
   assert 0.99 * 500 < found.epsilon <= 500 and found.level == "person"
   assert model.guarantee == trained  # Beside it, and not added.
   assert model.score(features, labels) > 0.9  # Far apart.
-  model.save(tmp_path / "model")
-  again = model.load(tmp_path / "model", model=make_model)
+  model.save(place)
+  again = model.load(place, model=make_model)
   assert again.adaptation_guarantee == found and again.guarantee == trained
   np.testing.assert_array_equal(
       again.predict_proba(features), model.predict_proba(features)
@@ -187,16 +193,16 @@ CHECKS = {
 
 
 @pytest.mark.slow
-def test_a_backbone_takes_images(tmp_path):
-  (tmp_path / "b.onnx").write_bytes(test_backbone.graph().SerializeToString())
+def test_a_backbone_takes_images(tmp_path, place):
+  (tmp_path / "b.onnx").write_bytes(test_backbone.content_of())
   images, labels, people = people_of((9, 9, 3))
   how = backbone.Backbone(file=str(tmp_path / "b.onnx"), mean=(0.5, 0.5, 0.5))
   model = episodic_dp.FewShotClassifier(**OPTIONS, backbone=how)
   model.fit(images, labels, people).adapt(images[:40], labels[:40])
   assert report.EMBEDDED in model.guarantee.caveat
   assert model.score(images[40:], labels[40:]) > 0.5
-  model.save(tmp_path / "model")
-  again = episodic_dp.FewShotClassifier.load(tmp_path / "model")
+  model.save(place)
+  again = episodic_dp.FewShotClassifier.load(place)
   again.adapt(images[:40], labels[:40])
   np.testing.assert_array_equal(
       again.predict_proba(images), model.predict_proba(images)
@@ -235,7 +241,7 @@ def test_people_are_routed_to_fit_and_score_of_a_search():
   assert search.cv_results_["mean_test_score"].min() > 0.7  # Chance is 1/2.
 
 
-@pytest.mark.few(1)
+@once
 def test_the_score_of_a_person_depends_on_no_other_person(fitted):
   model, (features, labels, people) = fitted
   drawn = np.random.default_rng(0).permutation(labels)  # Scores differ.
@@ -247,7 +253,7 @@ def test_the_score_of_a_person_depends_on_no_other_person(fitted):
   assert together == pytest.approx(np.mean(each))
 
 
-@pytest.mark.few(1)
+@once
 @pytest.mark.parametrize("weights", [[1], np.zeros(360), [-1] * 360, "a"])
 def test_weights_that_are_no_weights_are_refused(fitted, weights):
   model, (features, labels, people) = fitted
@@ -263,7 +269,7 @@ def test_weights_that_are_no_weights_are_refused(fitted, weights):
   )
 
 
-@pytest.mark.few(1)
+@once
 def test_a_pickle_and_a_copy_predict_the_same(fitted):
   model, (features, labels, _) = fitted
   model.adapt(features[:40], labels[:40])
@@ -286,23 +292,23 @@ def test_a_pickle_and_a_copy_predict_the_same(fitted):
     again.score(features, labels)
 
 
-@pytest.mark.few(1)
+@once
 @pytest.mark.parametrize("changed", [
     {"network": "json:loads"}, {"start": "/etc/passwd"}, {"workdir": "run"},
     {"way": "a"}, {"shot": [1]}, {"epsilon": float("nan")}, {"a__b": 1},
 ])
-def test_hostile_options_of_a_folder_are_refused(fitted, tmp_path, changed):
+def test_hostile_options_of_a_folder_are_refused(fitted, changed, place):
   model, _ = fitted
-  model.save(tmp_path / "model")
-  path = tmp_path / "model" / "estimator.json"
+  model.save(place)
+  path = place / "estimator.json"
   path.write_text(json.dumps(json.loads(path.read_text()) | changed))
-  (tmp_path / "model" / "digests.json").unlink()
-  folder.seal(tmp_path / "model")
+  (place / "digests.json").unlink()
+  folder.seal(place)
   with pytest.raises(errors.RunError, match="estimator.json does not hold"):
-    model.load(tmp_path / "model", model=make_model)
+    model.load(place, model=make_model)
 
 
-@pytest.mark.few(1)
+@once
 def test_a_fit_that_fails_leaves_the_model_whole(fitted):
   model, (features, labels, people) = fitted
   model.adapt(features[:40], labels[:40])
@@ -342,12 +348,11 @@ def test_frames_of_several_types_are_features(fitted):
   for given in (features[40:].astype(object), asked):
     np.testing.assert_array_equal(model.predict_proba(given), expected)
   rows[3, 1] = None
-  with pytest.raises(DataError, match="number 3 of .* holds None"):
-    model.predict(rows)
+  assert_refused(DataError, "number 3 of .* holds None", model.predict, rows)
 
 
-@pytest.mark.few(1)
-def test_a_frame_has_the_columns_of_fit_in_its_order(tmp_path):
+@once
+def test_a_frame_has_the_columns_of_fit_in_its_order(place):
   pyarrow = pytest.importorskip("pyarrow")
   names, (features, labels, people) = [*"abcdef"], people_of((6,))
 
@@ -362,8 +367,8 @@ def test_a_frame_has_the_columns_of_fit_in_its_order(tmp_path):
   for method in (model.predict, model.predict_proba):
     with pytest.raises(ValueError, match="in the same order"):
       method(frame(reversed(names)))
-  model.save(tmp_path / "model")
-  model = episodic_dp.FewShotClassifier.load(tmp_path / "model")
+  model.save(place)
+  model = episodic_dp.FewShotClassifier.load(place)
   with pytest.raises(exceptions.NotFittedError, match="call adapt first"):
     model.predict(frame(names))
   with warnings.catch_warnings(action="error"):
@@ -444,8 +449,7 @@ def test_what_cannot_be_is_said():
        np.where(np.arange(people.size) == 4, np.nan, labels), people),
       ("row 7 of the examples holds nan", broken, labels, people),
   ):
-    with pytest.raises(DataError, match=match):
-      model.fit(values, classes, who)
+    assert_refused(DataError, match, model.fit, values, classes, who)
   for match, changed in (
       ("nothing would be learned", dict(way=5)),
       ("epsilon|noise", dict(way=2, epsilon=1e-6)),

@@ -66,7 +66,7 @@ def hierarchies(draw):
         if depth == 3 and draw(st.booleans())
         else {}
     )
-    return plan.Hierarchy.from_sizes(drawn, levels=levels, **crossing)
+    return plans.nested(levels, drawn, **crossing)
   return plan.Hierarchy.regular(sizes, levels=levels)
 
 

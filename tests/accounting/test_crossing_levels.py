@@ -24,6 +24,7 @@ from tests.accounting import random_plans
 from tests.accounting import random_tasks
 from tests.oracles import exact
 from tests.oracles import worst_case
+from tests.refusals import assert_refused
 
 LEVELS = ("diagnosis", "patient", "image")
 EPSILONS = (0.0, 0.1, 0.5, 1.0, 2.0)
@@ -197,8 +198,7 @@ def test_what_no_proof_covers_is_refused_with_the_nearest_plan(
     )
     p = plans.sampling(1, 2, 2, shot=1, query=1, **episode)
     r = plans.release(tree, p, "episode")
-  with pytest.raises(plan.UnsoundPlanError, match=message):
-    r.check_level("patient")
+  assert_refused(plan.UnsoundPlanError, message, r.check_level, "patient")
   r.check_level("image")
 
 

@@ -148,7 +148,8 @@ def test_levels_below_the_clip_units_stay_trees():
   assert isinstance(kind, random_count.RandomCount)
 
 
-@pytest.mark.parametrize("steps", [1, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("steps", [1, 5])
+@pytest.mark.few(1)
 def test_a_user_of_many_far_examples_counts_those_drawn(steps):
   """With all of the 1000 examples it would be 502 199."""
   release = plans.release(

@@ -31,7 +31,7 @@ EXAMPLE = [[4, 2, 3], [4, 5]]  # Example 3.1 of the paper.
 
 @functools.cache
 def example():
-  h = plan.Hierarchy.from_sizes(EXAMPLE, levels=LEVELS)
+  h = plans.nested(LEVELS, EXAMPLE)
   p = plans.sampling(1, 1, 1)
   return h, p, exact.pair(h, p, 2, 4)  # drawing 4 is the first of two siblings
 
@@ -98,7 +98,7 @@ def test_enumeration_draws_with_the_plan_rates():
 
 
 def test_a_pass_uses_every_unit_once():
-  h = plan.Hierarchy.from_sizes([2, 3], levels=("task", "example"))
+  h = plans.nested("task example", [2, 3])
   stages = (plan.RandomAllocation(2), plan.FixedSize(1))
   drawn = exact.pass_samples(exact.tree(h), stages)
   assert sum(weight for weight, _ in drawn) == pytest.approx(1)
@@ -123,7 +123,7 @@ def test_passes_are_refused_where_they_do_not_belong():
 
 
 def test_samples_are_counted_before_they_are_drawn():
-  root = exact.tree(plan.Hierarchy.from_sizes([[3, 1], [2]], levels=LEVELS))
+  root = exact.tree(plans.nested(LEVELS, [[3, 1], [2]]))
   each = (plan.FixedSize(1), plan.FixedSize(2), plan.Poisson(0.3), plan.All())
   for stages in itertools.product(each, repeat=3):
     drawn = exact.samples(root, stages)

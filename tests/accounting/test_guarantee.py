@@ -1,7 +1,6 @@
 """The public functions: what they report, and what they refuse."""
 
 import dataclasses
-import json
 import math
 import pathlib
 import subprocess
@@ -15,10 +14,13 @@ from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting import report
 from tests import plans
+from tests.refusals import assert_refused
+from tests.stored import through_json
 
 PARTICIPANTS = plans.tree("participant class image", 400_000, 5, 10)
 POISSON = plans.sampling(0.004, 5, 2, way=5, shot=1, query=1)
 TASKS = plan.Mechanism(clip_unit="participant", noise_multiplier=1.0)
+RELEASE = plan.Release(PARTICIPANTS, POISSON, TASKS)
 
 
 def guarantee(
@@ -29,9 +31,7 @@ def guarantee(
 
 
 def test_one_run_gives_every_level_its_guarantee():
-  found = accounting.guarantees(
-      plan.Release(PARTICIPANTS, POISSON, TASKS), steps=250, delta=1e-6
-  )
+  found = accounting.guarantees(RELEASE, steps=250, delta=1e-6)
   assert list(found) == ["participant", "class", "image"]
   assert found["participant"].epsilon == pytest.approx(0.498, rel=3e-3)
   assert found["class"].epsilon == pytest.approx(0.618, rel=3e-3)
@@ -51,11 +51,11 @@ def test_no_noise_is_infinite():
   )
   g = guarantee(m=none)
   assert math.isinf(g.epsilon) and "no formal guarantee" in str(g)
-  data = json.loads(json.dumps(g.as_dict(), allow_nan=False))
+  data = through_json(g.as_dict())
   assert data["epsilon"] == "inf"
   options = dict(delta=1e-6, level="participant")
   assert not accounting.max_steps(
-      plan.Release(PARTICIPANTS, POISSON, none), target_epsilon=8.0, **options
+      RELEASE.replace(mechanism=none), target_epsilon=8.0, **options
   )
 
 
@@ -65,7 +65,7 @@ def test_text_and_json():
   assert "\n" not in text
   for part in ("participant", "0.498", "1e-06", "steps=250", "add or remove"):
     assert part in text
-  data = json.loads(json.dumps(g.as_dict(), allow_nan=False))
+  data = through_json(g.as_dict())
   assert data == g.as_dict()
   assert data["epsilon"] == g.epsilon
   assert data["assumptions"] == list(g.assumptions)
@@ -90,25 +90,16 @@ def test_no_level_with_a_guarantee_says_why():
 
 
 @pytest.mark.parametrize(
-    "options,match",
+    "name, value",
     [
-        (dict(steps=0), "steps=0"),
-        (dict(steps=2.5), "steps=2.5"),
-        (dict(steps=True), "steps=True"),
-        (dict(steps=10**13), "steps=.*from 1 to 1000000000000"),
-        (dict(delta=True), "delta=True"),
-        (dict(delta=None, epsilon=True), "epsilon=True"),
-        (dict(delta=0.0), "delta=0.0"),
-        (dict(delta=1.0), "delta=1.0"),
-        (dict(delta=math.nan), "delta=nan"),
-        (dict(accountant="renyi"), "accountant='renyi'"),
-        (dict(level="person"), "unknown level 'person'"),
-        (dict(neighbours="replace"), "neighbours='replace'"),
+        ("steps", 0), ("steps", 2.5), ("steps", True), ("delta", True),
+        ("delta", 0.0), ("delta", 1.0), ("delta", math.nan),
+        ("accountant", "renyi"), ("neighbours", "replace"),
     ],
 )
-def test_values_out_of_range(options, match):
-  with pytest.raises(plan.PlanError, match=match):
-    guarantee(**options)
+def test_a_value_out_of_range_is_named(name, value):
+  said = f"{name}={value!r}"
+  assert_refused(plan.PlanError, said, guarantee, **{name: value})
 
 
 def test_bare_formula():
@@ -144,9 +135,6 @@ def test_wrong_values_of_the_bare_formula(q, p, distances, direction, match):
     accounting.epsilon(q, p, distances, 250, 1e-6, direction=direction)
 
 
-RELEASE = plan.Release(PARTICIPANTS, POISSON, TASKS)
-
-
 @pytest.mark.parametrize(
     "target,options,most",
     [(0.01, {}, 0), (5, dict(limit=7), 7), (math.inf, dict(limit=9), 9)],
@@ -166,7 +154,7 @@ def test_calibration_is_within_one_percent(epsilon, start):
       clip_unit="participant", noise_multiplier=start, clip_norm=0.5
   )
   got = accounting.calibrate(
-      plan.Release(PARTICIPANTS, POISSON, m), epsilon=epsilon, **options
+      RELEASE.replace(mechanism=m), epsilon=epsilon, **options
   )
   assert got.clip_norm == 0.5 and got.clip_unit == "participant"
   reached = guarantee(m=got, **options).epsilon
@@ -176,9 +164,7 @@ def test_calibration_is_within_one_percent(epsilon, start):
 @pytest.mark.parametrize("target", [0.1, 0.6])
 def test_most_tasks_per_step_of_a_rate(target):
   options = dict(steps=250, delta=1e-6, level="participant")
-  got = accounting.max_tasks(
-    plan.Release(PARTICIPANTS, POISSON, TASKS), target_epsilon=target, **options
-  )
+  got = accounting.max_tasks(RELEASE, target_epsilon=target, **options)
   assert got.stages[1:] == POISSON.stages[1:]
   reached = guarantee(p=got, **options).epsilon
   assert 0.99 * target <= reached <= target
@@ -206,6 +192,12 @@ ASKED = dict(steps=250, delta=1e-6, level="image")
 @pytest.mark.parametrize(
     "function,release,options,match",
     [
+        (accounting.guarantee, RELEASE, dict(steps=10**13),
+         "steps=.*from 1 to 1000000000000"),
+        (accounting.guarantee, RELEASE, dict(level="person"),
+         "unknown level 'person'"),
+        (accounting.guarantee, RELEASE, dict(delta=None, epsilon=True),
+         "epsilon=True"),
         (accounting.guarantee, RELEASE, dict(delta=None), "give one of them"),
         (accounting.guarantee, RELEASE, dict(epsilon=1.0), "give one of them"),
         (accounting.guarantee, RELEASE, dict(delta=None, epsilon=math.inf),
@@ -231,8 +223,7 @@ ASKED = dict(steps=250, delta=1e-6, level="image")
     ],
 )
 def test_what_cannot_be_is_refused(function, release, options, match):
-  with pytest.raises(plan.PlanError, match=match):
-    function(release, **(ASKED | options))
+  assert_refused(plan.PlanError, match, function, release, **(ASKED | options))
 
 
 @pytest.mark.parametrize(
@@ -258,7 +249,7 @@ def test_limits_that_are_no_numbers_of_steps(options, match):
         lambda: plan.RandomAllocation(True),
         lambda: plan.Episode(way=True, shot=1, query=1),
         lambda: plan.Hierarchy(levels=("a",), sizes=(True,)),
-        lambda: plan.Hierarchy.from_sizes([True], levels=("a", "b")),
+        lambda: plans.nested("a b", [True]),
         *(
             lambda fields=fields: plan.Mechanism(**(
                 dict(clip_unit="a", noise_multiplier=1.0) | fields
@@ -273,8 +264,7 @@ def test_limits_that_are_no_numbers_of_steps(options, match):
     ],
 )
 def test_a_boolean_is_no_number(make):
-  with pytest.raises(plan.PlanError, match="True|False"):
-    make()
+  assert_refused(plan.PlanError, "True|False", make)
 
 
 def test_an_environment_with_numpy_and_scipy_suffices(tmp_path):
@@ -338,8 +328,6 @@ def test_a_budget_may_end_inside_a_pass():
   two, part, three = (epsilon_of(n, release=passes) for n in (40, 50, 60))
   assert _most(passes, part) == 50
   assert two < part < three
-
-
 
 
 # Units that are seldom sampled ------------------------------------------------

@@ -17,6 +17,7 @@ from episodic_dp.accounting.guarantee import ACCOUNTANTS
 from episodic_dp.accounting.guarantee import get_accountant
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import unit_profile
+from tests import plans
 from tests.accounting import enumerated
 
 LEVELS = ("hospital", "patient", "record")
@@ -38,7 +39,7 @@ def hierarchies(draw):
         else [sizes(levels - 1) for _ in range(draw(st.integers(1, 3)))]
     )
 
-  return plan.Hierarchy.from_sizes(sizes(depth), levels=LEVELS[:depth])
+  return plans.nested(LEVELS[:depth], sizes(depth))
 
 
 def stages():

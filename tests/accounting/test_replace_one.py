@@ -34,19 +34,12 @@ MIDDLE = (32, 1, 1)
     "sizes,stages,clip,level,z,steps,delta,expected",
     [
         ((1000,), (0.004,), 0, 0, 1.0, 250, 1e-6, 0.6174),
-        pytest.param(
-            (400_000,), (1600,), 0, 0, 1.0, 250, 1e-6, 6.221,
-            marks=pytest.mark.slow,
-        ),
+        ((400_000,), (1600,), 0, 0, 1.0, 250, 1e-6, 6.221),
         ((1000,), (50,), 0, 0, 4.0, 500, 1e-5, 2.877),
-        ((100, 50), (0.1, 5), 0, 1, 4.0, 250,
-         1e-5, 0.2686),
+        ((100, 50), (0.1, 5), 0, 1, 4.0, 250, 1e-5, 0.2686),
         ((320, 10, 2), MIDDLE, 1, 1, 1.0, 1, 1e-7, 5.3966),
         ((320, 10, 2), MIDDLE, 1, 1, 1.0, 100, 1e-7, 9.5012),
-        pytest.param(
-            (320, 10, 2), MIDDLE, 1, 1, 1.0, 1000, 1e-7, 19.0262,
-            marks=pytest.mark.slow,
-        ),
+        ((320, 10, 2), MIDDLE, 1, 1, 1.0, 1000, 1e-7, 19.0262),
     ],
 )
 @pytest.mark.few(2)
@@ -54,7 +47,7 @@ def test_one_curve_is_near_what_one_data_set_loses(
     sizes, stages, clip, level, z, steps, delta, expected
 ):
   """Expected is the curve that dominates, computed apart from this code."""
-  h = plan.Hierarchy.regular(sizes, levels=("a", "b", "c")[: len(sizes)])
+  h = plans.tree(("a", "b", "c")[: len(sizes)], *sizes)
   release = plans.release(h, plans.sampling(*stages), h.levels[clip], z)
   found = epsilon_of(release, h.levels[level], steps, delta)
   assert found == pytest.approx(expected, rel=1e-3)
@@ -67,7 +60,7 @@ def test_one_curve_is_near_what_one_data_set_loses(
 
 
 def test_without_sampling_it_is_one_gaussian():
-  h = plan.Hierarchy.from_sizes([3, 2], levels=("participant", "image"))
+  h = plans.nested("participant image", [3, 2])
   for stages in (
       (plan.All(), plan.All()),
       (2, plan.All()),

@@ -15,6 +15,7 @@ from tests import plans
 from tests.accounting import enumerated
 from tests.oracles import exact
 from tests.oracles import worst_case
+from tests.refusals import assert_refused
 
 TREE = amplification.Amplification
 LEVELS = ("class", "image")
@@ -94,8 +95,7 @@ COPIES = plans.sampling(0.1, 5, 2)
     ],
 )
 def test_what_no_proof_covers_is_refused(h, p, unit, level, match):
-  with pytest.raises(plan.UnsoundPlanError, match=match):
-    profiles(h, p, unit, level)
+  assert_refused(plan.UnsoundPlanError, match, profiles, h, p, unit, level)
 
 
 @pytest.mark.parametrize(
@@ -123,14 +123,13 @@ def test_the_levels_beside_a_refused_one_have_a_guarantee(h, p, unit, level):
     ],
 )
 def test_parts_that_contradict_one_another(p, unit, z, match):
-  with pytest.raises(plan.PlanError, match=match):
-    profiles(NESTED, p, unit, "image", z)
+  assert_refused(plan.PlanError, match, profiles, NESTED, p, unit, "image", z)
 
 
 def test_tasks_across_families_are_not_cut_anew_without_the_largest():
   rest = [[2] * 3] * 5
-  h = plan.Hierarchy.from_sizes([[2] * 4, *rest], levels=ALPHABETS)
-  without = plan.Hierarchy.from_sizes(rest, levels=ALPHABETS)
+  h = plans.nested(ALPHABETS, [[2] * 4, *rest])
+  without = plans.nested(ALPHABETS, rest)
   # More than any alphabet has.
   p = tasks(2, 5, 2, allow_short_units=True)
   assert sampler_error.capacities(h, p) == sampler_error.capacities(without, p)
@@ -208,9 +207,8 @@ def release(hierarchy, stages, clip, z=1.0):
 
 
 def test_fixed_size_counts_the_largest_children():
-  h = plan.Hierarchy.from_sizes(
-      [[[1, 1], [1], [1, 1, 1]], [[1], [1]]],
-      levels=("region", "hospital", "patient", "record"),
+  h = plans.nested(
+      "region hospital patient record", [[[1, 1], [1], [1, 1, 1]], [[1], [1]]]
   )
   p = plans.sampling(plan.All(), 2, plan.All(), plan.All())
   clip = h.level_index("patient")
@@ -233,7 +231,7 @@ def test_tasks_touched_by_a_block_of_classes(classes, way, touched):
 
 
 def test_a_unit_is_exchanged_for_the_largest_of_the_others():
-  h = plan.Hierarchy.from_sizes([[1], [1, 1, 1, 1, 1]], levels=WARDS)
+  h = plans.nested(WARDS, [[1], [1, 1, 1, 1, 1]])
   fixed = release(h, (1, ALL, ALL), "patient")
   (kind,) = accounting.unit_profiles(fixed, "hospital")
   assert kind.unit_sensitivity == 1 + 5
@@ -277,7 +275,7 @@ LOOSE = {
 @pytest.mark.parametrize("epsilon", [0.0, 0.3])
 def test_the_bound_is_the_truth(name, epsilon):
   sizes, stages, clip, level = LOOSE[name]
-  h = plan.Hierarchy.from_sizes(sizes, levels=WARDS)
+  h = plans.nested(WARDS, sizes)
   r = release(h, stages, clip, 1.5)
   k = h.level_index(level)
   units = accounting.unit_profiles(r, level)
@@ -296,7 +294,7 @@ def test_the_bound_is_the_truth(name, epsilon):
 
 def test_an_exchanged_unit_shows_also_where_it_is_empty():
   # One of two classes, each empty as a rule: the other one's images are missed.
-  h = plan.Hierarchy.from_sizes([[2, 2]], levels=WARDS)
+  h = plans.nested(WARDS, [[2, 2]])
   r = release(h, (ALL, 1, 0.3), "hospital")
   drawn = exact.pair(h, r.plan, 1, 0, clip=0)
 

@@ -1,6 +1,5 @@
 """Privacy statements: what holds, what is false, what is damaged."""
 
-import copy
 import dataclasses
 import json
 import math
@@ -13,10 +12,12 @@ from episodic_dp.accounting import report
 from episodic_dp.accounting import statement
 from episodic_dp.accounting.report import RELATIONS
 from tests import plans
+from tests.damage import changed
+from tests.refusals import assert_refused
 
 LEVELS = ("unit", "class", "record")
 REGULAR = plans.tree(LEVELS, 200, 8, 5)
-RAGGED = plan.Hierarchy.from_sizes([[4, 2, 3], [5] * 20], levels=LEVELS)
+RAGGED = plans.nested(LEVELS, [[4, 2, 3], [5] * 20])
 COPIES = plans.tree(LEVELS, 200, 8, 5, copies=True)
 POISSON = plans.sampling(0.05, 2, 2)
 FIXED = plans.sampling(1, 2, 1)
@@ -77,19 +78,6 @@ def test_what_was_written_holds(make, levels, refused):
   assert tuple(data["no_guarantee"]) == refused
 
 
-def _change(data, path, value):
-  data = copy.deepcopy(data)
-  at = data
-  *above, last = path
-  for key in above:
-    at = at[key]
-  if value is KeyError:
-    del at[last]
-  else:
-    at[last] = value(at[last]) if callable(value) else value
-  return data
-
-
 def G(*path):
   return ["guarantees", "class", *path]
 
@@ -117,7 +105,7 @@ def G(*path):
     ],
 )
 def test_what_was_changed_is_named(path, value, where, false):
-  found = accounting.verify(_change(stated(), path, value))
+  found = accounting.verify(changed(stated(), path, value))
   assert where in {name for d in found.differences for name in d.where}
   assert any(d.false for d in found.differences) == false
   # What is false comes first, in one short sentence.
@@ -130,7 +118,7 @@ def test_what_was_changed_is_named(path, value, where, false):
 
 def test_an_infinite_epsilon_cannot_be_stated_as_finite():
   data = stated(mechanism=noisy(0.0))
-  found = accounting.verify(_change(data, G("epsilon"), 3.0))
+  found = accounting.verify(changed(data, G("epsilon"), 3.0))
   assert found.differences[0].false
 
 
@@ -153,9 +141,10 @@ def test_an_infinite_epsilon_cannot_be_stated_as_finite():
     ],
 )
 def test_damage_is_one_sentence(path, value, match):
-  with pytest.raises(plan.PlanError, match=match) as e:
-    accounting.verify(_change(stated(), path, value))
-  assert "\n" not in str(e.value) and len(str(e.value)) < 500
+  said = assert_refused(
+      plan.PlanError, match, accounting.verify, changed(stated(), path, value)
+  )
+  assert len(said) < 500
 
 
 @pytest.mark.parametrize(
@@ -168,8 +157,7 @@ def test_damage_is_one_sentence(path, value, match):
     ],
 )
 def test_text_is_read_strictly(text, match):
-  with pytest.raises(plan.PlanError, match=match):
-    statement.loads(text)
+  assert_refused(plan.PlanError, match, statement.loads, text)
 
 
 def nested(depth):
@@ -186,9 +174,8 @@ def test_the_work_and_the_words_for_a_statement_are_bounded(
 ):
   path = tmp_path / "statement.json"
   path.write_text(json.dumps(stated() | {field: value}))
-  with pytest.raises(plan.PlanError, match=match) as refused:
-    statement.verify_file(path)
-  assert len(str(refused.value)) < 1200
+  said = assert_refused(plan.PlanError, match, statement.verify_file, path)
+  assert len(said) < 1200
 
 
 @pytest.mark.parametrize("value", [None, 5, [], "x", {}, {"epsilon": 1}])

@@ -12,6 +12,8 @@ from episodic_dp import training
 from episodic_dp.analysis import comparison
 from episodic_dp.output import files
 from tests import plans
+from tests.refusals import assert_refused
+from tests.stored import json_of
 
 RELEASE = plans.release(
     plans.tree("writer class image", 1000, 8, 5),
@@ -98,7 +100,7 @@ def test_unfinished_runs_show_the_steps_of_score_and_epsilon(save):
 def test_runs_of_other_test_tasks_are_told_apart(save, tmp_path):
   for name, way in (("a", 5), ("b", None), ("c", 3)):
     config = save(name) / "config.json"
-    files.write_json(config, json.loads(config.read_text()) | {
+    files.write_json(config, json_of(config) | {
         "plan": {"episode": {"way": 5}},
         "evaluation": {"way": way, "shot": 1},
     })
@@ -137,7 +139,7 @@ def test_only_runs_that_differ_in_their_keys_are_averaged(save, tmp_path):
 def test_no_guarantee_and_missing_files_are_shown(save, tmp_path):
   folder = save("plain", kind="squared_error", tested=3.25)
   path = folder / "guarantee.json"
-  changed = json.loads(path.read_text())
+  changed = json_of(path)
   for stated in changed["guarantees"].values():
     stated["epsilon"] = "inf"
   files.write_json(path, changed)
@@ -177,5 +179,4 @@ def test_a_path_without_a_run_is_named(tmp_path, make):
   folder = tmp_path / "empty"
   if make:
     folder.mkdir()
-  with pytest.raises(training.RunError, match="empty"):
-    comparison.compare([folder])
+  assert_refused(training.RunError, "empty", comparison.compare, [folder])

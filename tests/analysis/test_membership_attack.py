@@ -1,6 +1,5 @@
 """The attack on trained runs: who is a member, and what is written."""
 
-import json
 import math
 import types
 
@@ -18,6 +17,8 @@ from episodic_dp.analysis import membership_attack as membership
 from episodic_dp.training import reporting
 from tests import plans
 from tests.cli import tiny_runs
+from tests.refusals import assert_refused
+from tests.stored import json_of
 
 
 @pytest.fixture(scope="module")
@@ -221,7 +222,7 @@ def test_the_files_are_for_their_owner_alone(results, tmp_path):
   assert len(rows) == 4
   epsilon = results["runs"][1]["guarantee"]["epsilon"]
   assert f"{epsilon:.2g}"[:3] in rows[-1] and "allowed" in rows[-1]
-  again = json.loads((tmp_path / "membership.json").read_text())
+  again = json_of(tmp_path / "membership.json")
   assert again["runs"] == results["runs"]
   picture = image_lib.imread(tmp_path / "membership.png")
   assert picture.shape[0] > 400 and picture[..., :3].std() > 0.05
@@ -237,8 +238,7 @@ def test_runs_that_cannot_be_attacked_are_refused(tmp_path):
   with pytest.raises(training.RunError, match="No such file"):
     attacked(tmp_path / "nothing")
   tiny_runs.save(tiny_runs.supervised_config(), tmp_path / "single", 2)
-  with pytest.raises(plan.PlanError, match="form='unit'"):
-    attacked(tmp_path / "single")
+  assert_refused(plan.PlanError, "form='unit'", attacked, tmp_path / "single")
   tiny_runs.save(tiny_runs.maml_config(), tmp_path / "damaged", 2)
   (tmp_path / "damaged" / reporting.GUARANTEE).write_text("{")
   with pytest.raises(training.RunError, match="cannot be read"):

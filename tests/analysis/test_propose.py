@@ -17,6 +17,8 @@ from episodic_dp import training
 from episodic_dp.analysis import costs
 from episodic_dp.analysis import propose
 from episodic_dp.config.presets import glyphs
+from tests import plans
+from tests.refusals import assert_refused
 
 EPSILON = 1.0
 CONFIG = glyphs.glyphs()
@@ -88,8 +90,7 @@ def test_a_private_quantile_takes_its_part_of_the_noise(rows):
 )
 def test_plans_that_cannot_be_compared_are_refused(change, error, part):
   config = CONFIG.replace(change)
-  with pytest.raises(error, match=re.escape(part)):
-    propose.check(config)
+  assert_refused(error, re.escape(part), propose.check, config)
 
 
 def test_the_shares_against_simulated_noised_means():
@@ -152,9 +153,7 @@ def test_the_clipped_gradients_of_a_learner_that_is_known():
 def test_tasks_that_lack_examples_are_counted_as_by_enumeration():
   sizes = [[5, 5, 5, 1], [2, 5, 1], [5, 5], [4]]
   config = CONFIG.replace({
-      "hierarchy": plan_lib.Hierarchy.from_sizes(
-          sizes, levels=("participant", "glyph", "drawing")
-      ),
+      "hierarchy": plans.nested("participant glyph drawing", sizes),
       "plan.stages": ("Poisson(0.5)", "FixedSize(2)", "FixedSize(3)"),
       "plan.allow_short_units": True,
       "plan.episode.way": 2,
@@ -175,9 +174,7 @@ def test_tasks_that_lack_examples_are_counted_as_by_enumeration():
       config, costs.account(config)
   )
   classes = config.replace({
-      "hierarchy": plan_lib.Hierarchy.from_sizes(
-          [5, 2, 4, 1], levels=("glyph", "drawing")
-      ),
+      "hierarchy": plans.nested("glyph drawing", [5, 2, 4, 1]),
       "plan.stages": ("FixedSize(2)", "FixedSize(3)"),
       "plan.episode.form": "disjoint",
       "mechanism.clip_unit": "episode",
@@ -197,7 +194,9 @@ def test_public_units_that_fill_no_training_task_are_told():
 def test_more_queries_are_taken_where_public_tasks_have_the_images(
     drawings, query
 ):
-  config = CONFIG.replace({"hierarchy.sizes": (8000, 8, 20)})
+  config = CONFIG.replace(
+      {"hierarchy.sizes": (8000, 8, 20), "data.options": {}}
+  )
   public = plan_lib.Hierarchy.regular(
       (200, 8, drawings), levels=("participant", "glyph", "drawing")
   )

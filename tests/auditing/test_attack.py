@@ -62,10 +62,7 @@ def test_every_run_is_what_its_key_gives_alone():
 
 @pytest.mark.slow
 def test_clip_norms_tell_the_noised_counts():
-  step, initial = parts(
-      clipping="private_quantile", clip_quantile=0.5, clip_rate=0.2,
-      count_noise=5.0,
-  )
+  step, initial = parts(**plans.QUANTILE)
   keys = jax.random.split(jax.random.key(1), 4)
   released = attack.releases(step, initial, steps=2)(keys)
   assert released.clip_norms.shape == (4, 3, 1)

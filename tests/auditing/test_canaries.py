@@ -56,7 +56,7 @@ def test_a_miniature_has_the_guarantee_of_the_whole(name):
 
 def test_a_ragged_tree_becomes_a_regular_one_of_the_unit_drawn_most():
   ragged = plan.Release(
-      plan.Hierarchy.from_sizes([[4, 2, 3], [4, 5]], levels=LEVELS),
+      plans.nested(LEVELS, [[4, 2, 3], [4, 5]]),
       plans.sampling(F(1), F(1), F(1)),
       CASES["three stages"].mechanism,
   )

@@ -6,6 +6,7 @@ from episodic_dp import accounting
 from episodic_dp.accounting import report
 from episodic_dp.accounting import statement
 from episodic_dp.analysis import costs
+from tests.stored import through_json
 
 
 def test_levels_are_those_of_the_library(make_run):
@@ -58,7 +59,7 @@ def test_what_an_attacker_gains_is_printed_and_verified(make_run):
   assert list(result["attacks"]) == list(result["guarantees"])
   assert statement.verify(result).differences == ()
   for name in ("true_positive_rate", "gaussian_mu"):
-    less = json.loads(json.dumps(result))
+    less = through_json(result)
     less["attacks"]["task"][name] *= 0.99
     (difference,) = statement.verify(less).differences
     assert difference.false

@@ -54,16 +54,16 @@ def test_several_runs_have_one_epsilon_a_level(call, runs):
 @pytest.mark.parametrize(
     "arguments,part",
     [
-        (("--ledger={runs}/a,{runs}/c",), "or of copies of it"),
-        (("--ledger={runs}/a,{runs}/a",), "is named twice"),
-        (("--ledger={runs}/nowhere",), "cannot be read"),
-        (("--ledger={runs}/a", "--delta=2.0"), "delta=2.0"),
-        (("--ledger={runs}/a", "--out={runs}/s"), "--out goes without"),
-        (("--ledger={runs}/a", "--same_level=week"), "--same_level=week"),
+        ("--ledger={runs}/a,{runs}/c", "or of copies of it"),
+        ("--ledger={runs}/a,{runs}/a", "is named twice"),
+        ("--ledger={runs}/nowhere", "cannot be read"),
+        ("--ledger={runs}/a --delta=2.0", "delta=2.0"),
+        ("--ledger={runs}/a --out={runs}/s", "--out goes without"),
+        ("--ledger={runs}/a --same_level=week", "--same_level=week"),
     ],
 )
 def test_mistakes_end_in_one_sentence(call, runs, arguments, part):
-  done = call("account", *(a.format(runs=runs) for a in arguments))
+  done = call("account", *arguments.format(runs=runs).split())
   assert done.returncode != 0 and not done.stdout
   assert part in done.stderr and "Traceback" not in done.stderr
   assert len(done.stderr.strip().splitlines()) == 1

@@ -1,7 +1,6 @@
 """The audit's command line: numbers, files, the verdict, errors."""
 
 import dataclasses
-import json
 
 import pytest
 
@@ -9,6 +8,7 @@ from episodic_dp import accounting
 from episodic_dp.auditing import claims
 from episodic_dp.run import Run
 from tests.auditing import planted
+from tests.stored import json_of
 
 SMALL = dict(
     plan=dict(
@@ -71,7 +71,7 @@ def test_a_claim_that_is_too_small_ends_with_status_1(
   assert done.returncode == 1
   assert "the claim for level 'task' is refuted" in done.stderr
   # The result is written all the same.
-  assert not json.loads((tmp_path / "audit.json").read_text())["holds"]
+  assert not json_of(tmp_path / "audit.json")["holds"]
   assert (tmp_path / "audit.png").read_bytes().startswith(b"\x89PNG")
 
 

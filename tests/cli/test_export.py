@@ -22,9 +22,7 @@ def folders(tmp_path_factory):
   """A model of prototypes, and glyphs of a writer as support and query."""
   root = tmp_path_factory.mktemp("adapt")
   splits = tiny_runs.splits()
-  config = tiny_runs.maml_config().replace(
-      {"learner.name": "protonet"}
-  )
+  config = tiny_runs.maml_config().replace({"learner.name": "protonet"})
   export_run(config, root, splits)
   images = splits.test.images[:24].reshape(4, 6, 12, 12)
   for glyph, drawings in enumerate(images):
@@ -196,9 +194,9 @@ def test_what_is_wrong_ends_in_one_sentence(call, folders, tmp_path):
 
 
 def test_export_says_what_left(call, folders, tmp_path):
-  done = call(
-      "export", f"--workdir={folders / 'run'}", f"--out={tmp_path / 'model'}"
-  )
+  model = tmp_path / "model"
+  export = ("export", f"--workdir={folders / 'run'}")
+  done = call(*export, f"--out={model}")
   assert done.returncode == 0, done.stderr
   assert "mlp by protonet" in done.stdout and "epsilon = 3.7" in done.stdout
   assert "no accuracy on test tasks" in done.stdout
@@ -207,15 +205,10 @@ def test_export_says_what_left(call, folders, tmp_path):
     assert call(*arguments).returncode == 0, line
   card = (tmp_path / "model_evaluated" / "README.md").read_text()
   assert "% of the query images are classified" in card
-  done = call(
-      "export", f"--workdir={folders / 'run'}", f"--out={tmp_path / 'model'}"
-  )
+  done = call(*export, f"--out={model}")
   assert done.returncode == 1 and "exists already" in done.stderr
-  done = call(
-      "export", f"--workdir={folders / 'run'}", "--format=onnx",
-      f"--out={tmp_path / 'model.onnx'}",
-  )
+  done = call(*export, "--format=onnx", f"--out={model}.onnx")
   assert done.returncode == 0, done.stderr
   assert "model.onnx: mlp by protonet" in done.stdout
-  session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+  session = onnxruntime.InferenceSession(f"{model}.onnx")
   assert [one.name for one in session.get_outputs()] == ["embeddings"]

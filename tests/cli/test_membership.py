@@ -1,12 +1,12 @@
 """The command that attacks trained runs: what it refuses and writes."""
 
-import json
 
 import pytest
 
 from episodic_dp.training import workdir
 from tests import processes
 from tests.cli import tiny_runs
+from tests.stored import json_of
 
 READ = "--read_private_training_data"
 
@@ -36,7 +36,7 @@ def test_the_command_writes_into_the_private_folder(run_folder):
   assert done.returncode == 0, done.stderr
   made = run_folder / workdir.PRIVATE / "membership.json"
   assert "without protection" in done.stdout
-  assert json.loads(made.read_text())["command"].endswith(
+  assert json_of(made)["command"].endswith(
       "--workdir=DIR --participants=4 --tasks=1"
   )
   assert made.parent.stat().st_mode & 0o777 == 0o700

@@ -1,6 +1,5 @@
 """Runs with code of one's own and with given weights, from start to end."""
 
-import json
 import sys
 
 import jax
@@ -14,6 +13,7 @@ from episodic_dp.accounting import report
 from episodic_dp.analysis import measure
 from episodic_dp.models import parts
 from tests.cli import tiny_runs
+from tests.stored import json_of
 
 pytestmark = pytest.mark.slow  # Every run compiles a step.
 
@@ -48,6 +48,12 @@ def splits():
 
 
 @pytest.fixture
+def folder(tmp_path):
+  """The place of a run."""
+  return tmp_path / "run"
+
+
+@pytest.fixture
 def own(tmp_path, monkeypatch):
   """Writes a module that is then imported afresh; returns its name."""
   monkeypatch.chdir(tmp_path)
@@ -76,43 +82,45 @@ def params_of(folder, learner):
   return checkpoints.restore(checkpoints.latest(), like)[0]
 
 
-def test_own_code_trains_resumes_and_is_measured(own, splits, tmp_path):
+def test_own_code_trains_resumes_and_is_measured(own, splits, tmp_path, folder):
   name = own(OWN)
-  first, _ = tiny_runs.train(config_of(name, 2), tmp_path / "run", splits)
+  first, _ = tiny_runs.train(config_of(name, 2), folder, splits)
   for changed in (
       OWN.replace("nn.relu", "nn.tanh"),
       OWN.replace("Dense(8", "Dense(9"),
   ):
     own(changed)
     with pytest.raises(training.RunError, match="(another|in learner)"):
-      tiny_runs.train(config_of(name, 4), tmp_path / "run", splits)
+      tiny_runs.train(config_of(name, 4), folder, splits)
   with pytest.raises(training.RunError, match="and the model has"):
-    measure.measure(tmp_path / "run", splits=splits)
+    measure.measure(folder, splits=splits)
   own(OWN)
-  tiny_runs.train(config_of(name, 4), tmp_path / "run", splits, resume="fork")
+  tiny_runs.train(config_of(name, 4), folder, splits, resume="fork")
   whole, _ = tiny_runs.train(config_of(name, 4), tmp_path / "whole", splits)
   for a, b in zip(
-      jax.tree.leaves(params_of(tmp_path / "run", first.learner)),
+      jax.tree.leaves(params_of(folder, first.learner)),
       jax.tree.leaves(params_of(tmp_path / "whole", whole.learner)),
   ):
     assert a.shape == b.shape and np.isfinite(a).all()
-  found = measure.measure(tmp_path / "run", splits=splits)
-  again = measure.measure(tmp_path / "run", splits=splits)
+  found = measure.measure(folder, splits=splits)
+  again = measure.measure(folder, splits=splits)
   assert found["single"] == again["single"]
 
 
 @pytest.mark.parametrize("trained", ["all", "head"])
-def test_a_run_goes_on_from_weights_of_another(splits, tmp_path, trained):
+def test_a_run_goes_on_from_weights_of_another(
+    splits, tmp_path, trained, folder
+):
   seeded = config_of("mlp", 2).replace({"private_seed": 1})
   public, _ = tiny_runs.train(seeded, tmp_path / "public", splits)
   start = tmp_path / "start.safetensors"
   models.write_weights(start, params_of(tmp_path / "public", public.learner))
   options = dict(start=str(start), trained=trained)
   config = config_of("mlp", 2, **options)
-  spec, result = tiny_runs.train(config, tmp_path / "run", splits)
+  spec, result = tiny_runs.train(config, folder, splits)
   caveats = {g.caveat for g in result.guarantees.values()}
   assert all(report.STARTED in caveat for caveat in caveats)
-  statement = json.loads((tmp_path / "run/guarantee.json").read_text())
+  statement = json_of(folder / "guarantee.json")
   learner = spec.learner
   assert statement["start"] == learner.model.start
   assert not accounting.verify(statement).differences
@@ -120,7 +128,7 @@ def test_a_run_goes_on_from_weights_of_another(splits, tmp_path, trained):
   assert accounting.verify(statement).differences
   # What is frozen is the start's, and what is trained moved.
   given = models.read_weights(start)
-  params = params_of(tmp_path / "run", learner)
+  params = params_of(folder, learner)
   whole = params if trained == "all" else learner.model.whole(params)
   moved = {
       name for name, array in parts.by_name(whole).items()
@@ -128,7 +136,7 @@ def test_a_run_goes_on_from_weights_of_another(splits, tmp_path, trained):
   }
   head = {"head/bias", "head/kernel"}
   assert moved == (set(given) if trained == "all" else head)
-  found = measure.measure(tmp_path / "run", splits=splits)
+  found = measure.measure(folder, splits=splits)
   assert found["single"]["score"].tasks == 8
   assert set(parts.by_name(whole)) == set(given)
   # Other weights are another run, with or without more steps.
@@ -138,4 +146,4 @@ def test_a_run_goes_on_from_weights_of_another(splits, tmp_path, trained):
   for steps in (2, 4):
     changed = config_of("mlp", steps, **options)
     with pytest.raises(training.RunError, match="holds a run that differs in"):
-      tiny_runs.train(changed, tmp_path / "run", splits)
+      tiny_runs.train(changed, folder, splits)

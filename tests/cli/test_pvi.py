@@ -1,7 +1,6 @@
 """`episodic-dp pvi`: runs, resumes, and sentences for what is wrong."""
 
 import dataclasses
-import json
 
 import pytest
 
@@ -13,6 +12,7 @@ from episodic_dp.config.presets.pvi import adult
 from episodic_dp.config.presets.pvi import own_table as own_table_preset
 from episodic_dp.pvi import federation
 from tests.pvi import own_table
+from tests.stored import json_of
 
 TINY = (
     "--config.visit.local_steps=2", "--config.checkpoint_every=1",
@@ -32,7 +32,7 @@ def test_a_table_of_ones_own_is_learned_and_resumed(call, tmp_path):
   assert "done, after round 2" in done.stdout
   assert "north, south, east: rows 8, visits 2: example: epsilon" in done.stdout
   assert "test: accuracy 0." in done.stdout
-  summary = json.loads((folder / "guarantees.json").read_text())
+  summary = json_of(folder / "guarantees.json")
   assert [row["client"] for row in summary["clients"]] == (
       own_table.SCHEMA["clients"]
   )
@@ -62,8 +62,8 @@ def test_whole_clients_are_protected_from_the_command_line(call, tmp_path):
   assert done.returncode == 0, done.stderr
   assert "3 rounds spend epsilon 2 with --config.visit.noise_mul" in done.stderr
   assert "client: epsilon" in done.stdout
-  summary = json.loads((folder / "guarantees.json").read_text())
-  config = json.loads((folder / "config.json").read_text())
+  summary = json_of(folder / "guarantees.json")
+  config = json_of(folder / "config.json")
   release = federation.round_release(
       3, share=0.5, clip_norm=2.0,
       noise_multiplier=config["visit"]["noise_multiplier"],

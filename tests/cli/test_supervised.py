@@ -1,7 +1,6 @@
 """Learning without tasks, from a config to measured test tasks."""
 
 import dataclasses
-import json
 
 import jax
 import pytest
@@ -16,6 +15,7 @@ from episodic_dp.models import builder
 from episodic_dp.run import Run
 from tests import plans
 from tests.cli import tiny_runs
+from tests.stored import json_of
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_it_states_the_guarantee_of_single_examples(trained):
     delta=1e-5,
     level="drawing",
   )
-  stated = json.loads((folder / "guarantee.json").read_text())["guarantees"]
+  stated = json_of(folder / "guarantee.json")["guarantees"]
   assert list(stated) == list(result.guarantees) == ["drawing"]
   assert stated["drawing"]["epsilon"] == expected.epsilon < 10
   assert spec.train.hierarchy.levels == ("drawing",)
@@ -49,7 +49,7 @@ def test_its_test_tasks_are_fine_tuned_with_new_heads(trained, splits, caplog):
   evaluator = spec.evaluator
   config = Run.read(folder)
   found = measure.measure(str(folder), splits=splits, evaluator=evaluator)
-  assert json.loads((folder / "evaluation.json").read_text())["single"]
+  assert json_of(folder / "evaluation.json")["single"]
   assert "the validation data are not those" not in caplog.text
   other = dataclasses.replace(splits, validation=splits.train)
   measure.measure(str(folder), splits=other, evaluator=evaluator)

@@ -10,6 +10,8 @@ from episodic_dp.accounting import report
 from episodic_dp.analysis import costs
 from episodic_dp.cli import verify
 from tests import plans
+from tests.refusals import assert_refused
+from tests.stored import json_of
 
 
 @pytest.fixture
@@ -31,7 +33,7 @@ def test_a_statement_is_written_and_holds(call, tmp_path):
   arguments = ("--config=glyphs", "--config.steps=10", "--format=json")
   first = call("account", *arguments, f"--statement={path}")
   assert first.returncode == 0, first.stderr
-  assert json.loads(first.stdout) == json.loads(path.read_text())
+  assert json.loads(first.stdout) == json_of(path)
   done = call("verify", path)
   assert done.returncode == 0, done.stderr
   table, _, limits = done.stdout.partition("\n\n")
@@ -39,7 +41,7 @@ def test_a_statement_is_written_and_holds(call, tmp_path):
   assert " ".join(limits.split()).endswith(verify.LIMITS)
   header, _, *rows = [line.split() for line in table.splitlines()]
   assert header == ["level", "stated", "recomputed", "verdict"]
-  data = json.loads(path.read_text())
+  data = json_of(path)
   assert [row[0] for row in rows] == list(data["guarantees"])
   for level, stated, recomputed, verdict in rows:
     assert stated == recomputed == str(data["guarantees"][level]["epsilon"])
@@ -88,17 +90,16 @@ def test_what_does_not_hold_is_told_with_the_file(
     written, change, match, capsys
 ):
   path = written(change)
-  with pytest.raises(plan.PlanError, match=f"^{path}.*{match}") as e:
-    verify.main(None, str(path))
-  assert "\n" not in str(e.value)
+  assert_refused(
+      plan.PlanError, f"^{path}.*{match}", verify.main, None, str(path)
+  )
   del capsys
 
 
 def test_a_file_without_text_is_told(written):
   path = written()
   path.write_bytes(b"\xff\xfe\x00")
-  with pytest.raises(plan.PlanError, match="is not JSON"):
-    verify.main(None, str(path))
+  assert_refused(plan.PlanError, "is not JSON", verify.main, None, str(path))
 
 
 def test_strange_names_are_refused_in_one_line_that_can_be_printed(written):

@@ -1,7 +1,6 @@
 """The presets by name, from outside the repository: source tree and wheel."""
 
 import functools
-import pathlib
 import shutil
 import zipfile
 
@@ -10,8 +9,6 @@ import pytest
 from episodic_dp.config import presets
 from tests import processes
 from tests import walk
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def _commands(path, folder):
@@ -29,11 +26,11 @@ def wheel(tmp_path_factory):
   out = tmp_path_factory.mktemp("wheel")
   tree = out / "tree"
   shutil.copytree(
-      ROOT / "episodic_dp", tree / "episodic_dp",
+      processes.ROOT / "episodic_dp", tree / "episodic_dp",
       ignore=shutil.ignore_patterns("__pycache__"),
   )
   for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
-    shutil.copy(ROOT / name, tree)
+    shutil.copy(processes.ROOT / name, tree)
   for other in ("experiments", "tests"):  # These stay out.
     (tree / other).mkdir()
     (tree / other / "__init__.py").touch()
@@ -82,8 +79,8 @@ def test_a_wheel_holds_what_is_read_and_no_more(wheel):
     about = next(n for n in names if n.endswith("/METADATA"))
     assert "\nLicense-Expression: Apache-2.0\n" in z.read(about).decode()
   kept = {
-      str(path.relative_to(ROOT))
-      for path in (ROOT / "episodic_dp").rglob("*")
+      str(path.relative_to(processes.ROOT))
+      for path in (processes.ROOT / "episodic_dp").rglob("*")
       if path.is_file() and path.suffix not in (".md", ".pyc")
   }
   assert {n for n in names if n.startswith("episodic_dp/")} == kept

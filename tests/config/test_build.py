@@ -18,6 +18,7 @@ from episodic_dp.run import Run
 from episodic_dp.training import meta_training
 from episodic_dp.training import workdir
 from tests import plans
+from tests.refusals import assert_refused
 
 SMALL = "participants=40,size=16,width=4,steps=5"
 
@@ -136,8 +137,7 @@ def test_configs_survive_the_work_directory(private_, tmp_path):
   assert plan.to_dict(config.release) == plan.to_dict(again.release)
   content = config.as_json() | {"model": {"widht": 3}}
   files.write_json(tmp_path / workdir.CONFIG, content)
-  with pytest.raises(plan.PlanError, match="config.model.widht"):
-    Run.read(tmp_path)
+  assert_refused(plan.PlanError, "config.model.widht", Run.read, tmp_path)
 
 
 @pytest.mark.parametrize("download", [False, True])

@@ -1,7 +1,6 @@
 """The shipped configs describe sound plans, as their papers and docstrings."""
 
 import importlib
-import os
 import re
 
 import numpy as np
@@ -123,12 +122,9 @@ def test_omniglot_takes_counts_of_copies_and_any_way():
         ("omniglot_alphabets", ""),
     ],
 )
-def test_real_data_have_the_hierarchy_that_is_described(name, text):
-  data_dir = os.environ.get("EPISODIC_DP_DATA")
-  if not data_dir:
-    pytest.skip("EPISODIC_DP_DATA names no folder with the real data sets")
+def test_real_data_have_the_hierarchy_that_is_described(name, text, real_data):
   config = parsed(name, text)
-  splits = config.data.load(data_dir=data_dir)
+  splits = config.data.load(data_dir=real_data)
   train = splits.train
   if config.plan.episode is None:
     train = data.as_examples(train)

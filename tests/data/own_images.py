@@ -15,10 +15,18 @@ def pixels(number: int, side: int = 6) -> np.ndarray:
   return rng.integers(0, 256, (side, side), np.uint8)
 
 
+def save(path: pathlib.Path, values: np.ndarray, **options: Any) -> None:
+  """Write values as an image or as .npy, and the folders above it."""
+  path.parent.mkdir(parents=True, exist_ok=True)
+  if path.suffix == ".npy":
+    np.save(path, values)
+  else:
+    Image.fromarray(values).save(path, **options)
+
+
 def write(path: pathlib.Path, number: int = 0, side: int = 6) -> pathlib.Path:
   """Write one grey image, and the folders above it."""
-  path.parent.mkdir(parents=True, exist_ok=True)
-  Image.fromarray(pixels(number, side)).save(path)
+  save(path, pixels(number, side))
   return path
 
 

@@ -230,7 +230,7 @@ def adapted(name: str) -> Case:
 
 
 def backbone(root: pathlib.Path) -> pathlib.Path:
-  (root / "b.onnx").write_bytes(test_backbone.graph().SerializeToString())
+  (root / "b.onnx").write_bytes(test_backbone.content_of())
   return root / "b.onnx"
 
 

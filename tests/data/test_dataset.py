@@ -10,6 +10,7 @@ from episodic_dp import plan
 from episodic_dp.accounting import report
 from episodic_dp.errors import DataError
 from tests import plans
+from tests.refusals import assert_refused
 
 LEVELS = ("class", "drawing")
 PEOPLE = ("participant", "class", "image")
@@ -68,8 +69,7 @@ def test_accepts_matching_parts_and_shows_no_value():
     ],
 )
 def test_refuses_what_does_not_fit(changes, text):
-  with pytest.raises(DataError, match=text):
-    _dataset(**changes)
+  assert_refused(DataError, text, _dataset, **changes)
 
 
 def test_many_leaves_may_share_a_row():
@@ -99,7 +99,7 @@ def test_examples_are_their_own_units_and_keep_their_classes():
   assert (found.images == images).all()
   assert data.as_examples(found).labels is found.labels
   # Classes are the units above the images, in a deeper tree too.
-  deeper = plan.Hierarchy.from_sizes([[1, 2], [3]], levels=("writer", *LEVELS))
+  deeper = plans.nested(("writer", *LEVELS), [[1, 2], [3]])
   found = data.as_examples(_dataset(hierarchy=deeper))
   assert found.labels.tolist() == [0, 1, 1, 2, 2, 2]
 
@@ -118,9 +118,8 @@ def test_a_list_of_classes_from_the_records_is_an_assumption(units):
 
   moved = not np.array_equal(examples(0).labels[1:], examples(1).labels)
   found = accounting.guarantee(
-      plan.Release(
-          examples(0).hierarchy, plan.SamplingPlan((plan.Poisson(0.5),)),
-          plan.Mechanism(clip_unit="drawing", noise_multiplier=4.0),
+      plans.release(
+          examples(0).hierarchy, plans.sampling(0.5), "drawing", 4.0
       ),
       steps=1, delta=1e-3, level="drawing",
   )
@@ -144,5 +143,4 @@ def test_a_list_of_classes_from_the_records_is_an_assumption(units):
     ],
 )
 def test_other_data_have_no_single_examples(changes, text):
-  with pytest.raises(DataError, match=text):
-    data.as_examples(_dataset(**changes))
+  assert_refused(DataError, text, data.as_examples, _dataset(**changes))

@@ -28,27 +28,31 @@ def people(channels=1):
   )
 
 
+@pytest.fixture
+def out(tmp_path):
+  """A folder that is not there yet."""
+  return tmp_path / "out"
+
+
 @pytest.mark.parametrize("channels", [1, 3])
-def test_a_folder_holds_every_unit_and_image(tmp_path, channels):
+def test_a_folder_holds_every_unit_and_image(channels, out):
   held = people(channels)
-  assert folders.write({"": held}, tmp_path / "out") == 6
-  places = [str(p.relative_to(tmp_path / "out"))
-            for p in sorted((tmp_path / "out").glob("*/*"))]
+  assert folders.write({"": held}, out) == 6
+  places = [str(p.relative_to(out)) for p in sorted(out.glob("*/*"))]
   assert places == ["11/d", "11/e", "7/a_b", "7/c", "9/c", "9/d"]
   for place, row in (("7/a_b/image1", 3), ("9/d/image0", 5)):
-    found = np.asarray(Image.open(tmp_path / "out" / f"{place}.png"))
+    found = np.asarray(Image.open(out / f"{place}.png"))
     np.testing.assert_array_equal(
         found.reshape(held.image_shape), held.images[row]
     )
-  found = own_data.survey(
-      tmp_path / "out", rows.OwnData(levels=("person", "class", "image"))
-  )
+  levels = ("person", "class", "image")
+  found = own_data.survey(out, rows.OwnData(levels=levels))
   assert len(found.listing.classes) == 6
   with pytest.raises(RunError, match="exists already"):
-    folders.write({"": held}, tmp_path / "out")
+    folders.write({"": held}, out)
 
 
-def test_what_is_no_folder_of_pictures_is_refused(tmp_path):
+def test_what_is_no_folder_of_pictures_is_refused(tmp_path, out):
   numbers = data.load("sinusoid", participants=3).train
   shared = data.ArrayDataset(
       name="shared", images=people().images,
@@ -56,21 +60,21 @@ def test_what_is_no_folder_of_pictures_is_refused(tmp_path):
   )
   for held, words in ((numbers, "numbers"), (shared, "share images")):
     with pytest.raises(DataError, match=words):
-      folders.write({"": held}, tmp_path / "out")
+      folders.write({"": held}, out)
   assert not any(tmp_path.iterdir())
 
 
-def test_the_command_writes_parts_that_own_data_keep(call, tmp_path):
+def test_the_command_writes_parts_that_own_data_keep(call, out):
   options = (
       "--options=participants=3,glyphs=2,drawings=2,size=12,"
       "validation_participants=2,test_participants=2"
   )
-  command = ("data", "--name=glyphs", options, f"--out={tmp_path / 'out'}")
+  command = ("data", "--name=glyphs", options, f"--out={out}")
   done = call(*command, "--part=all")
   assert done.returncode == 0, done.stderr
   assert "out: 28\n" in done.stdout
-  found = own_data.survey(tmp_path / "out", rows.OwnData())
+  found = own_data.survey(out, rows.OwnData())
   assert [tree.num_units(0) for tree in found.hierarchies.values()] == [3, 2, 2]
-  assert (tmp_path / "out/train/participant2/glyph0/drawing1.png").exists()
+  assert (out / "train/participant2/glyph0/drawing1.png").exists()
   done = call(*command)
   assert done.returncode == 1 and "exists already" in done.stderr

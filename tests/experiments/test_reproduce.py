@@ -11,6 +11,7 @@ from episodic_dp.training import evaluation
 from experiments import reproduce
 from experiments import runs as runs_lib
 from experiments import targets
+from tests.stored import json_of
 
 MADE = "protonet_private_0"
 
@@ -18,10 +19,10 @@ MADE = "protonet_private_0"
 @pytest.mark.slow
 def test_a_finished_run_is_reported_and_not_done_again(tmp_path, monkeypatch):
   reproduce.main("learners", "smoke", str(tmp_path), only=[MADE])
-  result = json.loads((tmp_path / "learners.json").read_text())
+  result = json_of(tmp_path / "learners.json")
   found = result["runs"][MADE]
   assert list(result["runs"]) == [MADE]
-  stated = json.loads((tmp_path / MADE / "guarantee.json").read_text())
+  stated = json_of(tmp_path / MADE / "guarantee.json")
   assert found["epsilon"]["participant"]["epsilon"] == (
       stated["guarantees"]["participant"]["epsilon"]
   ) <= 1.5
@@ -33,7 +34,7 @@ def test_a_finished_run_is_reported_and_not_done_again(tmp_path, monkeypatch):
   assert result["command"] in (tmp_path / "learners.md").read_text()
   monkeypatch.setattr(training, "train", None)
   reproduce.main("learners", "smoke", str(tmp_path), only=[MADE])
-  assert json.loads((tmp_path / "learners.json").read_text()) == result
+  assert json_of(tmp_path / "learners.json") == result
 
 
 def test_settings_are_compared_on_validation_classes(tmp_path, monkeypatch):

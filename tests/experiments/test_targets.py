@@ -1,7 +1,6 @@
 """Tables, figures and pages: budgets that hold, cells, and pictures."""
 
 import functools
-import json
 import re
 import shlex
 
@@ -25,6 +24,7 @@ from experiments.targets import computed
 from experiments.targets import dp_maml
 from experiments.targets import panels
 from experiments.targets import starts
+from tests.stored import json_of
 
 STORED = results_pages.read()
 
@@ -398,7 +398,7 @@ def folder(tmp_path_factory):
 def test_every_target_runs_at_the_smallest_scale(name, folder):
   out = folder / name[:7]
   reproduce.main(name, "smoke", str(out))
-  found = json.loads((out / f"{name}.json").read_text())
+  found = json_of(out / f"{name}.json")
   assert len(found["runs"]) == len(runs_of(name, "smoke"))
   assert "| --- |" in (out / f"{name}.md").read_text()
   pixels = image_lib.imread(out / f"{name}.png")[..., :3]

@@ -23,6 +23,7 @@ from episodic_dp.export import onnx_graph
 from episodic_dp.learners import naming
 from episodic_dp.models import networks
 from tests.data import test_backbone
+from tests.refusals import assert_refused
 
 WAY = 3
 # Every third is quick.
@@ -104,8 +105,9 @@ def predictor_of(run, network, shape, learner="protonet", members=1):
   )
 
 
-def written(path, model):
+def written(folder, model):
   """A session of ONNX Runtime, and the metadata of the file."""
+  path = folder / "model.onnx"
   onnx_graph.write(path, model)
   session = onnxruntime.InferenceSession(path)
   return session, session.get_modelmeta().custom_metadata_map
@@ -128,7 +130,7 @@ def test_names_of_folders_of_any_bytes_are_texts(run, tmp_path):
   model = adapted(
       predictor_of(run, *NETWORKS["mlp"]), ("a", "b\nc", "d\udcff")
   )
-  session, metadata = written(tmp_path / "model.onnx", model)
+  session, metadata = written(tmp_path, model)
   images = examples(model.predictor, 2)
   _, classes = session.run(None, {"examples": images})
   assert [*classes] == ["a", r"b\nc", r"d\udcff"]
@@ -139,7 +141,7 @@ def test_names_of_folders_of_any_bytes_are_texts(run, tmp_path):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_network_is_that_of_the_predictor(name, run, tmp_path):
   predictor = predictor_of(run, *NETWORKS[name])
-  session, metadata = written(tmp_path / "model.onnx", predictor)
+  session, metadata = written(tmp_path, predictor)
   images = examples(predictor, 5)
   (found,) = session.run(["embeddings"], {"examples": images})
   ((params, moments),) = predictor.members
@@ -152,7 +154,7 @@ def test_every_network_is_that_of_the_predictor(name, run, tmp_path):
   assert "classes" not in metadata
   # The classes of an adapted model, too; one example at a time or several.
   model = adapted(predictor)
-  session, metadata = written(tmp_path / "adapted.onnx", model)
+  session, metadata = written(tmp_path, model)
   found = assert_same(session, model, images)
   alone, classes = session.run(None, {"examples": images[3:4]})
   np.testing.assert_allclose(alone, found[3:4], atol=1e-6)
@@ -171,7 +173,7 @@ def test_an_adapted_ensemble_without_public_moments_is_joined(
       predictor,
       members=tuple((params, None) for params, _ in predictor.members),
   ))
-  session, _ = written(tmp_path / "adapted.onnx", model)
+  session, _ = written(tmp_path, model)
   assert_same(session, model, examples(predictor, 5))
 
 
@@ -182,7 +184,7 @@ def test_prototypes_under_noise_have_both_statements(members, run, tmp_path):
   model = predictor.adapt(
       images, ["a", "b", "c"] * 20, epsilon=5.0, delta=1e-3, private_seed=1
   )
-  session, metadata = written(tmp_path / "model.onnx", model)
+  session, metadata = written(tmp_path, model)
   assert_same(session, model, images)
   stated = accounting.verify(json.loads(metadata["adaptation_statement"]))
   assert not stated.differences and "privacy_statement" in metadata
@@ -194,7 +196,7 @@ def test_prototypes_of_tiny_and_huge_features_are_joined(scale, run, tmp_path):
   images = examples(predictor, 20) * np.float32(scale)
   images[-1] = 0
   model = predictor.adapt(images, ["a", "b"] * 10, epsilon=1.0, delta=1e-3)
-  assert_same(written(tmp_path / "model.onnx", model)[0], model, images)
+  assert_same(written(tmp_path, model)[0], model, images)
 
 
 def with_backbone(predictor, network):
@@ -229,7 +231,7 @@ def test_a_backbone_is_joined_with_what_was_learned(first, run, tmp_path):
   noised = predictor.adapt(images, ["a", "b"] * 20, epsilon=9, private_seed=1)
   assert report.EMBEDDED in noised.guarantee.caveat
   for model in (adapted(predictor), noised):
-    session, _ = written(tmp_path / "model.onnx", model)
+    session, _ = written(tmp_path, model)
     each = [session.run(None, {"examples": one[None]})[0] for one in images]
     wanted = model.predict(images).probabilities
     np.testing.assert_allclose(np.concatenate(each), wanted, atol=1e-5)
@@ -273,7 +275,7 @@ def test_a_joined_backbone_takes_each_image_by_itself(name, run, tmp_path):
   )
   model = adapted(with_backbone(predictor, network))
   images = examples(model.predictor, 5)
-  session, _ = written(tmp_path / "model.onnx", model)
+  session, _ = written(tmp_path, model)
   wanted = model.predict(images).probabilities
   for one, own in zip(images, wanted):
     found = session.run(None, {"examples": one[None]})[0]
@@ -287,7 +289,7 @@ def test_a_joined_backbone_takes_each_image_by_itself(name, run, tmp_path):
 def test_a_folder_and_its_backbone_have_images_of_one_size(run, tmp_path):
   """The size of a folder is bounded, and decides how much memory is taken."""
   network = test_backbone.opened(
-      test_backbone.graph(shape=("n", 3, "h", "w")).SerializeToString(),
+      test_backbone.content_of(shape=("n", 3, "h", "w")),
       size=2000,
   )
   contents = folder.read(run.model)
@@ -322,8 +324,7 @@ def test_what_no_graph_computes_is_refused(run, tmp_path, monkeypatch):
       (mixing, "norm=group"),
       (own, "own code .mine:make."),
   ):
-    with pytest.raises(errors.RunError, match=match):
-      onnx_graph.write(path, model)
+    assert_refused(errors.RunError, match, onnx_graph.write, path, model)
   monkeypatch.setitem(sys.modules, "onnx", None)
   with pytest.raises(errors.RunError, match=r"pip install -e '.\[onnx\]'"):
     onnx_graph.write(path, alone)

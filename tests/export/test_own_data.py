@@ -1,13 +1,13 @@
 """A model of own data reads a folder as its run did, and predicts the same."""
 
 import numpy as np
-from PIL import Image
 import pytest
 
 from episodic_dp import export
 from episodic_dp.config.presets import own_data
 from episodic_dp.export import adaptation
 from episodic_dp.export import preprocessing
+from tests.data import own_images
 from tests.export.conftest import export_run
 from tests.export.test_predictor import in_process
 
@@ -19,16 +19,14 @@ def write_images(root, rng, kind):
   for number in range(15):
     for i in range(EACH):
       path = root / f"class {number:02d}" / f"{i}.png"
-      path.parent.mkdir(parents=True, exist_ok=True)
       shape = tuple(rng.integers(9, 20, 2))
       if kind == "color":
         values = rng.integers(0, 256, (*shape, 3), np.uint8)
-        Image.fromarray(values).save(path.with_suffix(".webp"), lossless=True)
+        own_images.save(path.with_suffix(".webp"), values, lossless=True)
       elif kind == "deep":
-        values = rng.integers(0, 65536, shape, np.uint16)
-        Image.fromarray(values).save(path)
+        own_images.save(path, rng.integers(0, 65536, shape, np.uint16))
       else:
-        np.save(path.with_suffix(".npy"), rng.normal(2, 3, (7, 2)))
+        own_images.save(path.with_suffix(".npy"), rng.normal(2, 3, (7, 2)))
 
 
 @pytest.mark.slow

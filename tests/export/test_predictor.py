@@ -1,7 +1,6 @@
 """An exported model predicts what the run's learner does."""
 
 import dataclasses
-import json
 import sys
 import types
 
@@ -34,6 +33,8 @@ from tests.export import test_onnx_graph
 from tests.export.conftest import export_run
 from tests.export.conftest import save_run
 from tests.learners import bank
+from tests.refusals import assert_refused
+from tests.stored import json_of
 
 WAY, SHOT, QUERY = 5, 2, 3
 
@@ -66,9 +67,13 @@ def in_process(workdir, splits, support, query, way=WAY, *, divisor=255.0):
   return np.asarray(jax.nn.softmax(logits, -1))
 
 
-def test_predictions_are_those_of_the_run(run):
+@pytest.fixture(scope="module")
+def loaded(run):
+  return export.Predictor.load(run.model)
+
+
+def test_predictions_are_those_of_the_run(run, loaded):
   support, labels, query = task_of(run.splits)
-  loaded = export.Predictor.load(run.model)
   found = loaded.adapt(support, labels).predict(query)
   wanted = in_process(run.workdir, run.splits, support, query)
   np.testing.assert_allclose(found.probabilities, wanted, atol=2e-6)
@@ -77,9 +82,8 @@ def test_predictions_are_those_of_the_run(run):
   assert loaded.guarantees["participant"]["epsilon"] > 0
 
 
-def test_what_it_cannot_take_is_told(run):
+def test_what_it_cannot_take_is_told(run, loaded):
   support, labels, query = task_of(run.splits)
-  loaded = export.Predictor.load(run.model)
   wrong = [
       ((support, labels[:-1]), "10 support images and 9 labels"),
       ((support[:4], labels[:4]), "has 2 classes .* has 5 outputs"),
@@ -94,13 +98,14 @@ def test_what_it_cannot_take_is_told(run):
       ((types.SimpleNamespace(collect=None), labels), r"X\.collect"),
   ]
   for arguments, match in wrong:
-    with pytest.raises(DataError, match=match):
-      loaded.adapt(*arguments)
+    assert_refused(DataError, match, loaded.adapt, *arguments)
 
 
-def test_images_of_other_sizes_depths_and_colours_are_brought_to_its_own(run):
+def test_images_of_other_sizes_depths_and_colours_are_brought_to_its_own(
+    run, loaded
+):
   support, labels, query = task_of(run.splits)
-  adapted = export.Predictor.load(run.model).adapt(support, labels)
+  adapted = loaded.adapt(support, labels)
   plain = adapted.predict(query[:2]).probabilities
   others = [
       np.repeat(query[0], 3, -1),  # Grey as RGB.
@@ -153,9 +158,8 @@ def test_a_metric_learner_compiles_its_network_for_all_numbers_of_classes(run):
   assert sizes == {2: 1, 4: 0, 8: 0}
 
 
-def test_the_order_of_a_support_set_changes_no_bit(run):
+def test_the_order_of_a_support_set_changes_no_bit(run, loaded):
   support, labels, query = task_of(run.splits)
-  loaded = export.Predictor.load(run.model)
   found, wanted = (
       loaded.adapt(support[::step], labels[::step]).predict(query).probabilities
       for step in (-1, 1)
@@ -178,8 +182,7 @@ def test_features_of_any_scale_have_probabilities(run):
 @pytest.mark.parametrize(
     "mode", ["L", "P", "RGB", "RGBA", "LA", "CMYK", "1", "I;16"]
 )
-def test_images_of_pillow_are_read_as_their_files(mode, run, tmp_path):
-  loaded = export.Predictor.load(run.model)
+def test_images_of_pillow_are_read_as_their_files(mode, loaded, tmp_path):
   colours = np.random.default_rng(0).integers(0, 256, (12, 12, 4), np.uint8)
   if mode == "I;16":
     image = Image.fromarray(colours[..., 0].astype(np.uint16) * 256)
@@ -200,47 +203,39 @@ def test_images_of_pillow_are_read_as_their_files(mode, run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "image, match",
-    [
-        (Image.new("F", (12, 12)), "mode F of Pillow"),
-        (np.zeros((12, 12, 4), np.uint8), r"4 channels.*convert\('RGB'\)"),
-        (np.zeros((12, 12, 2), np.uint8), "2 channels"),
-        (np.full((12, 12), 3, np.int32), "uint8, 0 to 255"),
-        (np.zeros(12, np.uint8), r"\(12,\): .* \[image\] for one"),
-        ("path/of/an.png", "is <U14 of shape"),
-        (np.zeros((3, 12, 12), np.uint8), "channels first: give numpy.moveax"),
-    ],
-)
-def test_images_of_unknown_values_are_refused(image, match, run):
-  how = export.Predictor.load(run.model).description.preprocessing
-  with pytest.raises(DataError, match=match):
-    preprocessing.of_arrays(how, [image], "they")
-
-
-@pytest.mark.parametrize(
     "examples, match",
     [
+        ([Image.new("F", (12, 12))], "mode F of Pillow"),
+        ([np.zeros((12, 12, 4), np.uint8)], r"4 channels.*convert\('RGB'\)"),
+        ([np.zeros((12, 12, 2), np.uint8)], "2 channels"),
+        ([np.full((12, 12), 3, np.int32)], "uint8, 0 to 255"),
+        ([np.zeros(12, np.uint8)], r"\(12,\): .* \[image\] for one"),
+        (["path/of/an.png"], "is <U14 of shape"),
+        ([np.zeros((3, 12, 12), np.uint8)], "channels first: give numpy.move"),
         (Image.new("L", (12, 12)), r"one image: give a list, \[image\]"),
         ("path/of/an.png", "give an array"),
         (sparse.csr_array(np.eye(3)), "give X.toarray"),
         (np.ma.masked_greater(np.eye(3), 0.5), "a masked array"),
     ],
 )
-def test_what_holds_no_examples_is_refused(examples, match, run):
-  how = export.Predictor.load(run.model).description.preprocessing
-  with pytest.raises(DataError, match=match):
-    preprocessing.of_arrays(how, examples, "they")
+def test_what_holds_no_examples_is_refused(examples, match, loaded):
+  how = loaded.description.preprocessing
+  assert_refused(
+      DataError, match, preprocessing.of_arrays, how, examples, "they"
+  )
 
 
-def test_a_frame_is_its_rows_and_not_its_names(run):
+def test_a_frame_is_its_rows_and_not_its_names(loaded):
   class Frame:
     __iter__ = "abc".__iter__
 
     def __array__(self, dtype=None, copy=None):
       return np.eye(3)
 
-  how = export.Predictor.load(run.model).description.preprocessing
-  how = dataclasses.replace(how, kind="features", shape=(3,), dtype="float32")
+  how = dataclasses.replace(
+      loaded.description.preprocessing,
+      kind="features", shape=(3,), dtype="float32",
+  )
   found = preprocessing.of_arrays(how, Frame(), "they")
   np.testing.assert_array_equal(found, np.eye(3))
 
@@ -329,8 +324,7 @@ def test_a_network_of_own_code_is_given_and_never_imported(
   own = sys.modules.pop("own_of_export")
   writing.write(tmp_path / "run", place)
   line = "'own_of_export:make_model' .* trust it, load .*model=FUNCTION"
-  with pytest.raises(errors.RunError, match=line):
-    export.Predictor.load(place)
+  assert_refused(errors.RunError, line, export.Predictor.load, place)
   loaded = export.Predictor.load(place, model=own.make_model)
   assert "own_of_export" not in sys.modules
   assert "own_of_export:make_model" in (place / folder.CARD).read_text()
@@ -361,7 +355,7 @@ def test_a_metric_learner_is_tested_on_another_number_of_classes(tmp_path):
   assert (learner.way, tested.way, config.task["way"]) == (5, 3, 3)
   of_three = measure.measure(tmp_path / "run", splits=splits)
   of_two = measure.measure(tmp_path / "run", splits=splits, task={"way": 2})
-  written = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+  written = json_of(tmp_path / "run" / "evaluation.json")
   mean = written["single"]["accuracy"]["mean"]
   assert mean == of_three["single"]["score"].mean
   assert mean < of_two["single"]["score"].mean

@@ -29,9 +29,11 @@ from episodic_dp.export import preprocessing
 from episodic_dp.export import prototypes
 from tests.cli import tiny_runs
 from tests.export.conftest import export_run
+from tests.refusals import assert_refused
 
 WAY, DRAWINGS = 4, 6
 RELATIONS = report.RELATIONS
+NOTHING = np.zeros((2, 1, 3))  # A sum of no images.
 # What a network may make of an image, in float32.
 SCALES = (0, 1e-45, 1e-30, 1.0, 1e20, 3e38, np.inf, np.nan)
 
@@ -117,7 +119,7 @@ def gaussian_delta(epsilon, distance):
 @pytest.mark.parametrize("neighbours", RELATIONS)
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
 def test_epsilon_is_that_of_the_exact_gaussian_curve(epsilon, neighbours):
-  found = release(np.zeros((2, 1, 3)), epsilon=epsilon, neighbours=neighbours)
+  found = release(NOTHING, epsilon=epsilon, neighbours=neighbours)
   z, stated = multiplier(found), found.guarantee.epsilon
   distance = (1 + (neighbours == "replace-one")) / z
   exact = scipy.optimize.brentq(
@@ -192,25 +194,24 @@ def test_an_attack_measures_nearly_the_claim(neighbours, monkeypatch):
 
 
 def test_the_key_is_new_every_time_unless_a_seed_says_so():
-  total = np.zeros((2, 1, 3))
-  first, second = release(total), release(total)
+  first, second = release(NOTHING), release(NOTHING)
   assert not np.array_equal(first.prototypes, second.prototypes)
   assert first.statement["lineage"] != second.statement["lineage"]
   assert not first.statement["fixed_seed"]
-  seeded = [release(total, private_seed=s) for s in (3, 3, 4)]
+  seeded = [release(NOTHING, private_seed=s) for s in (3, 3, 4)]
   np.testing.assert_array_equal(seeded[0].prototypes, seeded[1].prototypes)
   assert not np.array_equal(seeded[0].prototypes, seeded[2].prototypes)
   assert report.SEEDED in seeded[0].guarantee.caveat
 
 
 def test_the_statement_says_what_is_assumed():
-  found = release(np.zeros((2, 1, 3)), delta=None)
+  found = release(NOTHING, delta=None)
   assert found.guarantee.delta == 1e-5  # Below 1 / 10 000.
   assert {*report.ADAPTED} <= {*found.guarantee.assumptions}
   assert report.ONE_ADAPTATION in found.guarantee.caveat
   data = json.loads(json.dumps(found.statement))
   assert not accounting.verify(data).differences
-  large = release(np.zeros((2, 1, 3)), delta=1e-3)
+  large = release(NOTHING, delta=1e-3)
   assert "at least 1 / 1000" in large.guarantee.caveat
   less = data | {"classes": None}
   assert accounting.verify(less).differences
@@ -219,8 +220,7 @@ def test_the_statement_says_what_is_assumed():
 
 
 def test_two_adaptations_are_two_releases():
-  total = np.zeros((2, 1, 3))
-  first, second = release(total), release(total, units=500)
+  first, second = release(NOTHING), release(NOTHING, units=500)
   statements = {"a": first.statement, "b": second.statement}
   both = ledger.compose(statements, same_levels=["person"])
   found = both.guarantee("person", delta=1e-5)
@@ -244,6 +244,11 @@ def exported(tmp_path_factory):
   return export_run(config, root, tiny_runs.splits())
 
 
+@pytest.fixture(scope="module")
+def model(exported):
+  return export.Predictor.load(exported)
+
+
 def support(people=3):
   """Images of WAY glyphs by each of some writers, classes and people."""
   images = tiny_runs.splits().test.images
@@ -255,9 +260,8 @@ def support(people=3):
   return images.reshape(-1, 12, 12, 1), labels.ravel(), owners.ravel()
 
 
-def test_what_is_kept_is_saved_and_read_alike(exported, tmp_path):
+def test_what_is_kept_is_saved_and_read_alike(exported, model, tmp_path):
   images, labels, people = support()
-  model = export.Predictor.load(exported)
   terms = dict(delta=1e-5, public=images[::7])
   adapted = model.adapt(images, labels, people, epsilon=2.0, **terms)
   assert adapted.guarantee.level == "person" and model.adapted is None
@@ -314,10 +318,9 @@ def test_without_noise_the_nearest_direction_wins(learner, tmp_path):
   assert more.predict(images[:2]).probabilities.shape == (2, WAY + 1)
 
 
-def test_a_person_moves_what_is_noised_by_the_clip_norm(exported):
+def test_a_person_moves_what_is_noised_by_the_clip_norm(model):
   """From images to the noise, in another order and another block."""
   images, labels, people = support()
-  model = export.Predictor.load(exported)
   terms = dict(classes=[*range(WAY)], public=images[::7], epsilon=1.0)
 
   def total(kept):
@@ -353,22 +356,20 @@ def test_features_move_no_others_by_their_type():
 
 
 @pytest.mark.slow  # Compiles the generator.
-def test_generated_images_are_the_centre_unless_others_are_given(exported):
+def test_generated_images_are_the_centre_unless_others_are_given(model):
   images, labels, people = support()
-  model = export.Predictor.load(exported)
   adapted = model.adapt(images, labels, people, epsilon=1.0)
   wanted = model.embedded(public.examples(None, (12, 12, 1))).mean(0)
   np.testing.assert_allclose(adapted.released.centre, wanted, rtol=1e-5)
 
 
-def test_without_a_proof_there_is_no_adaptation(run, exported):
+def test_without_a_proof_there_is_no_adaptation(run, model):
   images, labels, people = support()
-  model = export.Predictor.load(exported)
 
   def refused(error, match, *given, using=model, **terms):
-    with pytest.raises(error, match=match) as e:
-      using.adapt(*given, **{"epsilon": 1.0} | terms)
-    assert "\n" not in str(e.value)
+    assert_refused(
+        error, match, using.adapt, *given, **{"epsilon": 1.0} | terms
+    )
 
   unsound = plan.UnsoundPlanError
   refused(unsound, "maml adapts by gradient steps", images, labels,
@@ -399,9 +400,8 @@ def test_without_a_proof_there_is_no_adaptation(run, exported):
     model.adapt(images, labels).save("nowhere")
 
 
-def test_a_wrong_folder_is_refused(exported, tmp_path):
+def test_a_wrong_folder_is_refused(model, tmp_path):
   images, labels, people = support()
-  model = export.Predictor.load(exported)
   adapted = model.adapt(images, labels, people, epsilon=1.0, public=images[:2])
   right = adapted.predictor.contents
   statement = json.loads(right[folder.ADAPTATION])
@@ -420,9 +420,9 @@ def test_a_wrong_folder_is_refused(exported, tmp_path):
          )),
   ):
     contents = {**right, name: content}
-    with pytest.raises(ValueError, match=match) as e:
-      export.Predictor.of_contents(contents, tmp_path)
-    assert "\n" not in str(e.value)
+    assert_refused(
+        ValueError, match, export.Predictor.of_contents, contents, tmp_path
+    )
   # A card is text for people, and may be missing or of any bytes.
   bare = {name: c for name, c in right.items() if name != folder.CARD}
   for contents in (bare, {**right, folder.CARD: b"\xff"}):

@@ -12,7 +12,7 @@ from episodic_dp.training import metrics
 from episodic_dp.training import workdir as workdir_lib
 from tests import processes
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = processes.ROOT
 STEPS = 100  # Some seconds, so that it is stopped before its end.
 # A perceptron; its noise is that of a key which everyone knows.
 TRAIN = (

@@ -265,10 +265,10 @@ DATA = fake_dataset.FakeDataset(
 
 
 # All others take the same way through the step as the ridge head.
-@pytest.mark.parametrize("name", ["ridge", *(
-    pytest.param(name, marks=pytest.mark.slow)
-    for name in bank.LEARNERS if name != "ridge"
-)])
+@pytest.mark.parametrize(
+    "name", ["ridge", *(name for name in bank.LEARNERS if name != "ridge")]
+)
+@pytest.mark.few(1)
 def test_what_is_frozen_is_neither_clipped_nor_noised(name):
   chosen = bank.LEARNERS[name]
   model = fake_network.layered(

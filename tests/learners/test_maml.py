@@ -10,6 +10,7 @@ from episodic_dp.learners import maml
 from tests.learners import tiny
 
 STEPS, RATE = 3, 0.4
+KEY = jax.random.key(0)
 
 
 @pytest.mark.slow
@@ -21,7 +22,7 @@ def test_all_switches_begin_as_plain_maml_with_norms_that_stay():
       learned_rates=True,
       per_step_norm=True,
   )
-  params = learner.init(jax.random.key(0))
+  params = learner.init(KEY)
   assert jax.tree.map(np.shape, params) == {
       "model": {
           "body": (4, 3),
@@ -37,7 +38,7 @@ def test_all_switches_begin_as_plain_maml_with_norms_that_stay():
   support = tiny.episode(dtype=np.float32).support
   adapted = learner.adapt(params, support)
   plain = learners.MAML(tiny.model(), inner_steps=STEPS)
-  expected = plain.adapt(plain.init(jax.random.key(0)), support)
+  expected = plain.adapt(plain.init(KEY), support)
   for k in expected:
     np.testing.assert_allclose(adapted[k], expected[k], rtol=1e-5)
   np.testing.assert_array_equal(adapted["norm"]["scale"], np.ones(3))
@@ -59,7 +60,7 @@ def test_a_schedule_is_resolved_by_the_outer_step():
   learner = learners.MAML(
       tiny.model(), inner_steps=2, loss_weights=maml.annealed(2, 10)
   )
-  params = learner.init(jax.random.key(0))
+  params = learner.init(KEY)
   loss = jax.jit(lambda step: learner.at_step(step).loss(params, episode))
   for step, weights in ((0, (0.5, 0.5)), (10, None)):
     fixed = learners.MAML(tiny.model(), inner_steps=2, loss_weights=weights)
@@ -73,10 +74,8 @@ def test_a_schedule_is_resolved_by_the_outer_step():
 def test_the_first_order_gradient_is_that_at_the_adapted():
   episode, gradients = tiny.episode(dtype="f"), {}
   for order in ("first", "second"):
-    learner = learners.MAML(
-        tiny.model(), inner_steps=2, order=order
-    )
-    params = learner.init(jax.random.key(0))
+    learner = learners.MAML(tiny.model(), inner_steps=2, order=order)
+    params = learner.init(KEY)
     gradients[order] = jax.grad(learner.loss)(params, episode)
   adapted = learner.adapt(params, episode.support)
   at_adapted = jax.grad(learner.adapted_loss)(adapted, episode.query)
@@ -94,7 +93,7 @@ def test_the_inner_gradient_can_be_replaced_and_knows_its_step(
     kind, moving
 ):
   learner = kind(tiny.model(), inner_steps=3, inner_rate=RATE)
-  params = learner.init(jax.random.key(0))
+  params = learner.init(KEY)
 
   def powers(loss):
     return lambda p, examples, step: jax.tree.map(
@@ -118,5 +117,5 @@ def test_a_head_is_found_in_haiku_names_and_missed_by_name():
   }
   with pytest.raises(ValueError, match=r"head='top'.*\['body', 'head'\]"):
     learners.ANIL(tiny.model(), head="top").loss(
-        tiny.model().init(jax.random.key(0)), tiny.episode()
+        tiny.model().init(KEY), tiny.episode()
     )

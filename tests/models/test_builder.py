@@ -12,6 +12,7 @@ from episodic_dp import models
 from episodic_dp import options
 from episodic_dp.models import builder
 from episodic_dp.models import parts
+from tests.refusals import assert_refused
 
 SHAPES = {"conv1d": (16, 2)}
 IMAGE = (16, 16, 1)
@@ -110,11 +111,10 @@ def test_own_code_is_called_with_its_options(own):
 def test_wrong_own_code_is_one_sentence(own, named, source, sentence):
   name = own(source)
   network = options.Network(name=named.replace("OWN", name))
-  with pytest.raises(
-      errors.RunError, match=re.escape(sentence.replace("OWN", name))
-  ) as e:
-    builder.build(network, 5, (4, 4, 1))
-  assert "\n" not in str(e.value)
+  assert_refused(
+      errors.RunError, re.escape(sentence.replace("OWN", name)), builder.build,
+      network, 5, (4, 4, 1),
+  )
 
 
 @pytest.fixture

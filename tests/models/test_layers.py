@@ -88,9 +88,8 @@ def form(*arguments):
   return networks.block(*arguments, "batch")
 
 
-@pytest.mark.parametrize(
-    "x", [pytest.param((3, 6, 4, 2), marks=pytest.mark.slow), (2, 7, 5, 1)]
-)
+@pytest.mark.parametrize("x", [(2, 7, 5, 1), (3, 6, 4, 2)])
+@pytest.mark.few(1)
 def test_two_derivatives_of_a_first_block_equal_the_parts(x):
   x, *rest = draw_block(x, 19)
   error = derivatives.error(
@@ -114,9 +113,8 @@ def test_a_few_images_at_a_time_equal_the_parts():
     np.testing.assert_allclose(one, other, atol=1e-3 * np.abs(other).max())
 
 
-@pytest.mark.parametrize(
-    "features", [16, pytest.param(64, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("features", [16, 64])
+@pytest.mark.few(1)
 def test_an_inner_step_through_blocks_of_images_equals_the_parts(features):
   """Images of support and query go through loops of different lengths."""
   x, *rest = draw_block((12, 28, 28, 1), features)

@@ -8,13 +8,22 @@ import pytest
 from episodic_dp import plan
 from episodic_dp.errors import DataError
 from episodic_dp.plan import hierarchy
+from tests.refusals import assert_refused
 
 LEVELS = ("alphabet", "character", "drawing")
 EXAMPLE = [[4, 2, 3], [4, 5]]
 
 
+def regular(sizes, levels="ab"):
+  return plan.Hierarchy.regular(sizes, levels=levels)
+
+
+def nested(sizes, levels="ab"):
+  return plan.Hierarchy.from_sizes(sizes, levels=levels)
+
+
 def test_example_of_the_paper():
-  h = plan.Hierarchy.from_sizes(EXAMPLE, levels=LEVELS)
+  h = nested(EXAMPLE, LEVELS)
   assert [h.num_units(k) for k in range(3)] == [2, 5, 18] and h.depth == 3
   assert h.num_leaves == 18
   assert h.child_counts(0).tolist() == [2]
@@ -37,13 +46,12 @@ def test_labels_that_are_not_in_order_keep_rows_in_order_inside_units():
 
 
 def test_regular_equals_its_nested_sizes():
-  regular = plan.Hierarchy.regular((3, 2, 5), levels=LEVELS)
-  nested = plan.Hierarchy.from_sizes([[5, 5]] * 3, levels=LEVELS)
-  assert regular.same_tree(nested) and nested.same_tree(regular)
-  other = plan.Hierarchy.from_sizes([[5, 5]] * 2 + [[5, 4]], levels=LEVELS)
-  assert not (regular.same_tree(other) or other.same_tree(nested))
-  assert regular.offsets is None and regular.leaf_rows is None
-  assert regular.describe(1, 4) == "character 4"
+  one, same = regular((3, 2, 5), LEVELS), nested([[5, 5]] * 3, LEVELS)
+  assert one.same_tree(same) and same.same_tree(one)
+  other = nested([[5, 5]] * 2 + [[5, 4]], LEVELS)
+  assert not (one.same_tree(other) or other.same_tree(same))
+  assert one.offsets is None and one.leaf_rows is None
+  assert one.describe(1, 4) == "character 4"
 
 
 @pytest.mark.parametrize("most", [1, 50, 2**50])
@@ -56,8 +64,8 @@ def test_distinct_numbers_are_those_of_numpy(most):
 
 
 def test_one_level_and_empty_units():
-  assert plan.Hierarchy.from_sizes(7, levels=("example",)).num_leaves == 7
-  h = plan.Hierarchy.from_sizes([[0, 2], []], levels=LEVELS)
+  assert nested(7, ("example",)).num_leaves == 7
+  h = nested([[0, 2], []], LEVELS)
   assert h.num_leaves == 2 and h.child_counts(1).tolist() == [2, 0]
   assert h.size_paths(2).tolist() == [[2, 2, 2]]  # of the leaves that exist
 
@@ -100,30 +108,30 @@ def test_sizes_cannot_be_changed():
         (lambda: plan.Hierarchy(
             levels=("a", "b"), sizes=(4, 2), copies=True, most_copies=(2, 2)
         ), "the first of them 1"),
-        (lambda: plan.Hierarchy.regular((2**16, 2**15), levels="ab"),
+        (lambda: regular((2**16, 2**15)),
          "2147483648 leaves, more than 2\\^31 - 1"),
-        (lambda: plan.Hierarchy.from_sizes([2**62, 2**62], levels="ab"),
+        (lambda: nested([2**62, 2**62]),
          "more than 2\\^31 - 1"),
-        (lambda: plan.Hierarchy.from_sizes([2**31 - 1, 1], levels="ab"),
+        (lambda: nested([2**31 - 1, 1]),
          "2147483648 leaves, more than 2\\^31 - 1"),
-        (lambda: plan.Hierarchy.regular((3, 0), levels="ab"), "'b'=0"),
-        (lambda: plan.Hierarchy.regular((3, 2.5), levels="ab"), "'b'=2.5"),
-        (lambda: plan.Hierarchy.regular((3,), levels="ab"), "2 level names"),
-        (lambda: plan.Hierarchy.regular((3, 3), levels="aa"), "distinct"),
-        (lambda: plan.Hierarchy.regular((3,), levels=("episode",)),
+        (lambda: regular((3, 0)), "'b'=0"),
+        (lambda: regular((3, 2.5)), "'b'=2.5"),
+        (lambda: regular((3,)), "2 level names"),
+        (lambda: regular((3, 3), levels="aa"), "distinct"),
+        (lambda: regular((3,), levels=("episode",)),
          "'episode' is not allowed"),
-        (lambda: plan.Hierarchy.regular((3,), levels=("a\nb",)),
+        (lambda: regular((3,), levels=("a\nb",)),
          r"'a\\nb' is not allowed.*printable"),
-        (lambda: plan.Hierarchy.regular((3,), levels=("a" * 81,)),
+        (lambda: regular((3,), levels=("a" * 81,)),
          "1 to 80 printable"),
-        (lambda: plan.Hierarchy.regular((3,), levels=()), "one name or more"),
-        (lambda: plan.Hierarchy.from_sizes([3, [2]], levels="ab"), ".2."),
-        (lambda: plan.Hierarchy.from_sizes([3, 2], levels="abc"), "nest lists"),
-        (lambda: plan.Hierarchy.from_sizes([3, -1], levels="ab"), "-1"),
-        (lambda: plan.Hierarchy.from_sizes([3, "x"], levels="ab"), "'x'"),
-        (lambda: plan.Hierarchy.from_sizes([None], levels="abc"), "nest lists"),
-        (lambda: plan.Hierarchy.from_sizes([0, 0], levels="ab"), "no leaf"),
-        (lambda: plan.Hierarchy.from_sizes([], levels="ab"), "no leaf"),
+        (lambda: regular((3,), levels=()), "one name or more"),
+        (lambda: nested([3, [2]]), ".2."),
+        (lambda: nested([3, 2], levels="abc"), "nest lists"),
+        (lambda: nested([3, -1]), "-1"),
+        (lambda: nested([3, "x"]), "'x'"),
+        (lambda: nested([None], levels="abc"), "nest lists"),
+        (lambda: nested([0, 0]), "no leaf"),
+        (lambda: nested([]), "no leaf"),
         (lambda: plan.Hierarchy.from_labels({}), "at least one label"),
         (lambda: plan.Hierarchy.from_labels({"a": []}), "no leaf"),
         (lambda: plan.Hierarchy.from_labels({"a": [1, 2], "b": [1]}),
@@ -135,8 +143,7 @@ def test_sizes_cannot_be_changed():
     ],
 )
 def test_errors_are_sentences(make, match):
-  with pytest.raises((plan.PlanError, DataError), match=match):
-    make()
+  assert_refused((plan.PlanError, DataError), match, make)
 
 
 WRITTEN = {"writer": ["x", "y", "x"], "letter": [2, 1, 2]}
@@ -236,8 +243,7 @@ def test_units_that_fill_a_task_against_a_plain_loop(seed):
     ],
 )
 def test_units_that_cannot_be_declared(units, match):
-  with pytest.raises(DataError, match=match):
-    written(units=units)
+  assert_refused(DataError, match, written, units=units)
 
 
 # Who is who -------------------------------------------------------------------
@@ -360,8 +366,7 @@ E_ACUTE = ("Jos\u00e9", "Jose\u0301")
     ],
 )
 def test_labels_that_may_be_merged_or_split_are_refused(labels, match):
-  with pytest.raises(DataError, match=match):
-    plan.Hierarchy.from_labels({"a": labels})
+  assert_refused(DataError, match, plan.Hierarchy.from_labels, {"a": labels})
   if isinstance(labels, list) and not isinstance(labels[0], tuple):
     with pytest.raises(DataError, match=r"'a' of unit \d is"):
       written({"a": labels[:1]}, [(label,) for label in labels])

@@ -81,12 +81,12 @@ def test_slots_of_each_stage():
   h, p = poisson((100_000, 5, 4), 0.004)
   slots = sampler_error.capacities(h, p)
   assert slots == (sampler_error.binomial_table(100_000, 0.004).capacity, 2, 4)
-  ragged = plan.Hierarchy.from_sizes([[4, 2, 3], [4, 5]], levels=LEVELS)
+  ragged = plans.nested(LEVELS, [[4, 2, 3], [4, 5]])
   whole = plans.sampling(plan.All(), plan.All(), 3)
   assert sampler_error.capacities(ragged, whole) == (2, 3, 3)
   short = plans.sampling(1, 9, 9, allow_short_units=True)
   # They hold every family.
-  uneven = plan.Hierarchy.from_sizes([[900], [1000], [10]], levels=LEVELS)
+  uneven = plans.nested(LEVELS, [[900], [1000], [10]])
   counted = plans.sampling(plan.All(), plan.All(), 0.01)
   assert sampler_error.capacities(uneven, counted)[2] == max(
       sampler_error.binomial_table(n, 0.01).capacity for n in (900, 1000, 10)

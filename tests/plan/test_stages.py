@@ -9,12 +9,13 @@ from episodic_dp import plan
 from episodic_dp.plan import stages as stages_lib
 from episodic_dp.plan import validation
 from tests import plans
+from tests.refusals import assert_refused
 
 LEVELS = ("alphabet", "character", "drawing")
 
 
 def example():
-  return plan.Hierarchy.from_sizes([[4, 2, 3], [4, 5]], levels=LEVELS)
+  return plans.nested(LEVELS, [[4, 2, 3], [4, 5]])
 
 
 def fixed(*sizes, **options):
@@ -58,32 +59,38 @@ def test_short_units_are_taken_whole_with_rate_one():
 
 
 @pytest.mark.parametrize(
-    "make,match",
+    "make,value,match",
     [
-        (lambda: plan.FixedSize(0), "FixedSize\\(n\\)=0"),
-        (lambda: plan.FixedSize(1.5), "1.5"),
-        (lambda: plan.FixedSize(True), "True"),
-        (lambda: plan.Poisson(0), "Poisson.p.=0: .*above 0"),
-        (lambda: plan.Poisson(1.1), "Poisson.p.=1.1: .*0 to 1"),
-        (lambda: plan.Poisson(float("nan")), "nan"),
-        (lambda: plan.Poisson(True), "True"),
-        (lambda: plan.RandomAllocation(0), r"RandomAllocation\(steps\)=0"),
-        (lambda: plan.RandomAllocation(2.0), "2.0"),
-        (lambda: plan.SamplingPlan(()), "at least one stage"),
-        (lambda: plans.sampling("All()"), "'All\\(\\)' is not a stage"),
-        (lambda: plan.Episode(way=0, shot=1, query=1), "way=0"),
-        (lambda: plan.Episode(way=5, shot=1, query=0), "query=0"),
-        (lambda: plan.Episode(way=5, shot=1, query=1, form="joint"), "'joint'"),
-        (lambda: plan.Episode(way=5, shot=1, query=1, tasks=3), "tasks=3"),
-        (
-            lambda: plan.Episode(way=5, shot=1, query=1, form="independent"),
-            "tasks=None",
-        ),
+        (plan.FixedSize, 0, "FixedSize\\(n\\)=0"),
+        (plan.FixedSize, 1.5, "1.5"),
+        (plan.FixedSize, True, "True"),
+        (plan.Poisson, 0, "Poisson.p.=0: .*above 0"),
+        (plan.Poisson, 1.1, "Poisson.p.=1.1: .*0 to 1"),
+        (plan.Poisson, float("nan"), "nan"),
+        (plan.Poisson, True, "True"),
+        (plan.RandomAllocation, 0, r"RandomAllocation\(steps\)=0"),
+        (plan.RandomAllocation, 2.0, "2.0"),
+        (plan.SamplingPlan, (), "at least one stage"),
+        (plans.sampling, "All()", "'All\\(\\)' is not a stage"),
     ],
 )
-def test_values_out_of_range(make, match):
-  with pytest.raises(plan.PlanError, match=match):
-    make()
+def test_stages_out_of_range_are_named(make, value, match):
+  assert_refused(plan.PlanError, match, make, value)
+
+
+@pytest.mark.parametrize(
+    "fields,match",
+    [
+        (dict(way=0), "way=0"),
+        (dict(query=0), "query=0"),
+        (dict(form="joint"), "'joint'"),
+        (dict(tasks=3), "tasks=3"),
+        (dict(form="independent"), "tasks=None"),
+    ],
+)
+def test_fields_of_an_episode_out_of_range_are_named(fields, match):
+  fields = dict(way=5, shot=1, query=1) | fields
+  assert_refused(plan.PlanError, match, plan.Episode, **fields)
 
 
 def test_passes_go_over_the_primary_units():
@@ -129,8 +136,7 @@ def test_passes_go_over_the_primary_units():
 def test_episodes_that_do_not_fit(sizes, stages, episode, match):
   h = plan.Hierarchy.regular(sizes, levels=LEVELS[: len(sizes)])
   p = plans.sampling(*stages, **(dict(shot=1, query=1) | episode))
-  with pytest.raises(plan.PlanError, match=match):
-    plan.validate(h, p)
+  assert_refused(plan.PlanError, match, plan.validate, h, p)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +173,7 @@ def test_tasks_per_step_is_a_public_constant(first, inner, episode, tasks):
 )
 def test_examples_per_step_is_the_sum_of_their_rates(sizes, stages):
   levels = ("a", "b", "c")[: len(stages)]
-  hierarchy = plan.Hierarchy.from_sizes(sizes, levels=levels)
+  hierarchy = plans.nested(levels, sizes)
   described = plans.sampling(*stages)
 
   def total(node, depth, rate):
@@ -208,7 +214,7 @@ def test_tasks_that_just_fill_are_defined_without_one_unit(name, last):
   without_class = [[2, 2], *families[1:]]
   without_image = [[2, 2, 1], *families[1:]]
   for short in (without_class, without_image):
-    h = plan.Hierarchy.from_sizes(short, levels=LEVELS)
+    h = plans.nested(LEVELS, short)
     with pytest.raises(plan.PlanError):
       plan.validate(h, p)
     plan.validate(h, allowed)
@@ -284,8 +290,7 @@ def test_the_class_is_the_level_above_the_examples_unless_it_is_named(
     ],
 )
 def test_class_errors_name_the_level_and_the_remedy(stages, episode, message):
-  with pytest.raises(plan.PlanError, match=message):
-    checked(stages, **episode)
+  assert_refused(plan.PlanError, message, checked, stages, **episode)
 
 
 @pytest.mark.parametrize(

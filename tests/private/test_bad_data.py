@@ -133,12 +133,7 @@ def summed(kind, by, unit="task", mesh=None):
   """
   adapts, settings = kind == "adaptive", {"clip_norm": kind}
   if adapts:
-    settings = {
-        "clipping": "private_quantile",
-        "clip_quantile": 0.5,
-        "clip_rate": 0.2,
-        "count_noise": 5.0,
-    }
+    settings = plans.QUANTILE
   mechanism = plan.Mechanism(
       clip_unit=unit, noise_multiplier=0.0, clip_by=by, **settings
   )
@@ -602,7 +597,7 @@ def test_noise_that_float32_does_not_hold_is_refused(norm, z):
 
 def test_empty_classes_are_refused_or_empty_draws():
   """A class without images gives no example, and is drawn as any other."""
-  hierarchy = plan.Hierarchy.from_sizes([4, 0, 4], levels=("class", "image"))
+  hierarchy = plans.nested("class image", [4, 0, 4])
   dataset = _dataset(np.full((8, SIDE, SIDE, 1), 2, np.uint8), hierarchy)
   with pytest.raises(plan.PlanError):
     released(dataset, (plan.All(), 2), None, "image")

@@ -21,6 +21,7 @@ from episodic_dp.private import noise
 from episodic_dp.private import quantile
 from tests import fake_learner
 from tests import frequencies
+from tests import plans
 from tests.task_sums import flat
 
 pytestmark = pytest.mark.optimized
@@ -205,9 +206,8 @@ def test_every_array_can_have_a_spread_of_its_own():
 
 SGD = optax.sgd(1.0)
 SIZES = ((40, 5), (13,), (1, 2, 3))
-OPTIONS = dict(
-    noise_multiplier=1.5, clip_norm=0.7, clipping="private_quantile",
-    clip_quantile=0.5, clip_rate=0.2, count_noise=1.0,
+OPTIONS = plans.QUANTILE | dict(
+    noise_multiplier=1.5, clip_norm=0.7, count_noise=1.0
 )
 CLIP_AT = {
     by: jax.jit(lambda tree, bounds, by=by: private.clip(tree, bounds, by))

@@ -26,15 +26,8 @@ from episodic_dp.private import sample_level
 from tests import fake_dataset
 from tests import plans
 
-_SLOW = pytest.mark.slow
 _SGD = optax.sgd(0.1)
-_LAYERS = {
-    "clip_by": "layer",
-    "clipping": "private_quantile",
-    "clip_quantile": 0.5,
-    "clip_rate": 0.2,
-    "count_noise": 5.0,
-}
+_LAYERS = plans.QUANTILE | {"clip_by": "layer"}
 _SAMPLE_LEVEL = {
     "clip_unit": "image",
     "order": "first",
@@ -149,9 +142,8 @@ def supervised(run):
 
 
 def by_example(run):
-  run.dataset.hierarchy = plan.Hierarchy.regular(
-      run.dataset.hierarchy.sizes, levels=run.dataset.hierarchy.levels
-  )
+  held = run.dataset.hierarchy
+  run.dataset.hierarchy = plans.tree(held.levels, *held.sizes)
   return run._replace(
       learner=learners.MAML(
           run.learner.model, inner_steps=2, inner_rate=0.5, order="first"
@@ -278,16 +270,15 @@ def _inner_steps_share_their_noise(monkeypatch):
     "plant",
     [
         _one_purpose_for_two("NOISE", "SAMPLING"),
-        pytest.param(_every_task_has_the_same_inner_noise, marks=_SLOW),
-        pytest.param(_one_purpose_for_two("COUNT", "NOISE"), marks=_SLOW),
-        pytest.param(_one_noise_for_all_arrays, marks=_SLOW),
-        pytest.param(
-            _one_purpose_for_two("SAMPLING", "AUGMENTATION"), marks=_SLOW
-        ),
-        pytest.param(_the_same_noise_in_every_step, marks=_SLOW),
-        pytest.param(_inner_steps_share_their_noise, marks=_SLOW),
+        _every_task_has_the_same_inner_noise,
+        _one_purpose_for_two("COUNT", "NOISE"),
+        _one_noise_for_all_arrays,
+        _one_purpose_for_two("SAMPLING", "AUGMENTATION"),
+        _the_same_noise_in_every_step,
+        _inner_steps_share_their_noise,
     ],
 )
+@pytest.mark.few(1)
 def test_a_planted_reuse_is_found(plant, make_run, monkeypatch):
   run = (
       by_example(make_run(6, 2, **_SAMPLE_LEVEL))

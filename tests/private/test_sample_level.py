@@ -398,7 +398,7 @@ def _noise(state, number, spread):
   return flat(noise.add_noise(key, zeros, spread))
 
 
-RAGGED = plan.Hierarchy.from_sizes([3, 7, 4], levels=("class", "image"))
+RAGGED = plans.nested("class image", [3, 7, 4])
 
 
 def test_a_unit_without_an_example_gives_nothing_but_noise():

@@ -13,6 +13,7 @@ import pytest
 from episodic_dp import training
 from episodic_dp.private import meta_step
 from tests import processes
+from tests.refusals import assert_refused
 
 _SCRIPT = pathlib.Path(__file__).with_name("on_many_devices.py")
 
@@ -50,8 +51,7 @@ def test_all_kinds_of_steps_on_many_devices():
 
 
 def test_more_devices_than_there_are_is_refused():
-  with pytest.raises(training.RunError, match="devices=99"):
-    training.make_mesh(99)
+  assert_refused(training.RunError, "devices=99", training.make_mesh, 99)
 
 
 # Data that stay on the host ---------------------------------------------------

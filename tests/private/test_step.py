@@ -21,11 +21,12 @@ from episodic_dp.private import step as step_lib
 from tests import fake_dataset
 from tests import fake_learner
 from tests import frequencies
+from tests import plans
 from tests import task_sums
+from tests.refusals import assert_refused
 from tests.task_sums import flat
 
 SGD = optax.sgd(1.0)
-_SLOW = pytest.mark.slow  # Another case is among the quick tests.
 
 
 def plain_training(run, optimizer, state, steps):
@@ -42,10 +43,8 @@ def plain_training(run, optimizer, state, steps):
   return params
 
 
-@pytest.mark.parametrize(
-    "stage",
-    [pytest.param(3, marks=_SLOW), 0.5],
-)
+@pytest.mark.parametrize("stage", [0.5, 3])
+@pytest.mark.few(1)
 def test_without_clipping_and_noise_it_is_plain_training(make_run, stage):
   run = make_run(6, stage, clip_norm=math.inf, noise_multiplier=0.0)
   optimizer = optax.adam(1e-2)
@@ -61,10 +60,7 @@ def test_noise_has_the_announced_spread(make_run):
   """z C per coordinate of the sum, over the public number of tasks."""
   participants, rate, z, clip_norm, steps = 8, 0.3, 1.7, 0.5, 3
   run = make_run(
-      participants,
-      rate,
-      noise_multiplier=z,
-      clip_norm=clip_norm,
+      participants, rate, noise_multiplier=z, clip_norm=clip_norm
   )._replace(learner=fake_learner.Still(1500))
   state, step = run.init(SGD), run.step(SGD, microbatch_size=3)
   before, draws = flat(state.params), []
@@ -179,8 +175,7 @@ def test_keys_take_all_bits_of_their_bytes_and_differ_when_drawn():
   assert jax.random.key_impl(key) == "threefry2x32"
   drawn = [jax.random.key_data(private.secret_key()) for _ in range(20)]
   assert len(np.unique(drawn, axis=0)) == 20
-  with pytest.raises(ValueError, match="data=3 bytes.* 8 "):
-    private.secret_key(b"abc")
+  assert_refused(ValueError, "data=3 bytes.* 8 ", private.secret_key, b"abc")
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.5, 0.8, 0.99])
@@ -206,15 +201,14 @@ def test_the_average_is_the_plain_mean_first_and_exponential_later(decay):
     [
         # Of two participants one lacks a class: the step uses the other.
         ([[3, 3], [3, 3, 3]], 1),
-        # One image too few in the only participant. (Slow: it compiles again.)
-        pytest.param([[3, 1, 3]], 0, marks=pytest.mark.slow),
+        # One image too few in the only participant.
+        ([[3, 1, 3]], 0),
     ],
 )
+@pytest.mark.few(1)  # The other compiles again.
 def test_a_task_that_cannot_be_filled_contributes_zero(quick_run, sizes, tasks):
   run = quick_run(participants=3, stage=plan.All(), noise_multiplier=0.0)
-  hierarchy = plan.Hierarchy.from_sizes(
-      sizes, levels=run.dataset.hierarchy.levels
-  )
+  hierarchy = plans.nested(run.dataset.hierarchy.levels, sizes)
   run = run._replace(
       dataset=fake_dataset.FakeDataset(
           images=run.dataset.images[: hierarchy.num_leaves],
@@ -237,9 +231,8 @@ KEY = jax.random.key(3)
 
 
 @pytest.mark.optimized
-@pytest.mark.parametrize(
-    "chunk", [8, pytest.param(2, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("chunk", [8, 2])
+@pytest.mark.few(1)
 def test_loop_and_chunks_of_every_size_agree(chunk):
   learner = learners.MAML(
       models.Model(
@@ -305,8 +298,7 @@ def test_loop_and_chunks_of_every_size_agree(chunk):
 def test_a_learner_that_the_mechanism_does_not_describe(
     make_run, changes, text
 ):
-  with pytest.raises(plan.PlanError, match=text):
-    make_run(**changes).step(SGD)
+  assert_refused(plan.PlanError, text, make_run(**changes).step, SGD)
 
 
 @pytest.mark.parametrize(
@@ -319,8 +311,7 @@ def test_a_learner_that_the_mechanism_does_not_describe(
 def test_rows_outside_the_images_are_named(make_run, images, rows, text):
   run = make_run()
   run.dataset.images, run.dataset.rows = run.dataset.images[:images], rows
-  with pytest.raises(errors.DataError, match=text):
-    run.step(SGD)
+  assert_refused(errors.DataError, text, run.step, SGD)
 
 
 @pytest.mark.parametrize(
@@ -333,8 +324,7 @@ def test_records_that_recur_must_be_called_copies(make_run, rows):
   run.dataset.hierarchy = dataclasses.replace(
       run.dataset.hierarchy, copies=False
   )
-  with pytest.raises(plan.UnsoundPlanError, match="are one row"):
-    run.step(SGD)
+  assert_refused(plan.UnsoundPlanError, "are one row", run.step, SGD)
   run.dataset.rows = lambda leaf: leaf
   assert callable(run.step(SGD))
 

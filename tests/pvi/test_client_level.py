@@ -178,13 +178,7 @@ def test_rounds_draw_clients_at_their_rate(begun):
         (_release(2, 1.0, 1.0), "use Poisson"),
         (_release(plan.RandomAllocation(3), 1.0, 1.0), "use Poisson"),
         (_release(None, 1.0, 1.0, clip_by="layer"), "clip_by='global'"),
-        (
-            _release(
-                None, 1.0, 1.0, clipping="private_quantile",
-                clip_quantile=0.5, clip_rate=0.2, count_noise=10.0,
-            ),
-            "clipping='fixed'",
-        ),
+        (_release(None, 1.0, 1.0, **plans.QUANTILE), "clipping='fixed'"),
         (
             plans.release(
                 plans.tree("client example", 5, 4),

@@ -126,25 +126,15 @@ def test_the_divergence_is_outside_the_clip():
     [
         (dict(stage=3), "use Poisson"),
         (dict(stage=plan.RandomAllocation(4)), "use Poisson"),
-        (
-            dict(
-                clipping="private_quantile", clip_quantile=0.5, clip_rate=0.2,
-                count_noise=10.0,
-            ),
-            "clipping='fixed'",
-        ),
+        (plans.QUANTILE, "clipping='fixed'"),
     ],
 )
 def test_what_has_no_proof_is_refused(change, words):
-  members = tiny_run.members()
-  stage = change.pop("stage", 0.5)
-  fields = dict(clip_unit="example", clip_norm=1.0, noise_multiplier=1.0)
+  change = {"clip_norm": 1.0} | change
+  sampling = plans.sampling(change.pop("stage", 0.5))
   made = [
-      plan.Release(
-          m.hierarchy, plans.sampling(stage),
-          plan.Mechanism(**(fields | change)),
-      )
-      for m in members
+      plans.release(m.hierarchy, sampling, "example", **change)
+      for m in tiny_run.members()
   ]
   with pytest.raises(plan.UnsoundPlanError, match=words):
     federation_lib.Federation(tiny_run.spec(1, releases=tuple(made)))

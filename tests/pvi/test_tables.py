@@ -1,7 +1,6 @@
 """Tables by a public schema, and Adult dealt out to clients."""
 
 import json
-import os
 
 import numpy as np
 import pytest
@@ -14,9 +13,14 @@ from tests import test_readme
 from tests.pvi import own_table
 
 
-def test_rows_are_encoded_by_the_schema_alone(tmp_path):
+@pytest.fixture
+def schema(tmp_path):
+  """That of the table, which is written with it."""
   own_table.write(tmp_path)
-  schema = tables.read_schema(tmp_path / "schema.json")
+  return tables.read_schema(tmp_path / "schema.json")
+
+
+def test_rows_are_encoded_by_the_schema_alone(tmp_path, schema):
   table = tables.read(tmp_path / "train.csv", schema)
   assert schema.features == table.inputs.shape[1] == 4
   first = own_table.ROWS[0]
@@ -88,9 +92,7 @@ def test_what_does_not_fit_is_named(tmp_path, change, words):
   assert isinstance(refused.value, DataError) == of_data
 
 
-def test_an_amount_below_0_has_no_logarithm(tmp_path):
-  own_table.write(tmp_path)
-  schema = tables.read_schema(tmp_path / "schema.json")
+def test_an_amount_below_0_has_no_logarithm(schema):
   held = {name: [row[name] for row in own_table.ROWS] for name in
           own_table.ROWS[0]}
   held["cost"][3] = "-1"
@@ -98,12 +100,11 @@ def test_an_amount_below_0_has_no_logarithm(tmp_path):
     tables.encode(held, schema, "train.csv")
 
 
-def test_a_client_of_another_spelling_is_not_taken_for_one(tmp_path):
-  own_table.write(tmp_path)
+def test_a_client_of_another_spelling_is_not_taken_for_one(tmp_path, schema):
   path = tmp_path / "train.csv"
   path.write_text(path.read_text().replace("north", "north ", 1))
   with pytest.raises(DataError, match="has hospital 'north ': expected"):
-    tables.read(path, tables.read_schema(tmp_path / "schema.json"))
+    tables.read(path, schema)
 
 
 def test_files_of_a_spreadsheet_are_read_and_lines_counted(tmp_path):
@@ -182,11 +183,8 @@ def test_impossible_splits_are_refused():
       )
 
 
-def test_adult_is_read_as_it_was_published():
-  data_dir = os.environ.get("EPISODIC_DP_DATA")
-  if not data_dir:
-    pytest.skip("EPISODIC_DP_DATA names no folder with the real data sets")
-  train, validation, test = adult.load(data_dir)
+def test_adult_is_read_as_it_was_published(real_data):
+  train, validation, test = adult.load(real_data)
   sizes = [len(part.labels) for part in (train, validation, test)]
   assert sizes == [29_305, 3256, 16_281]
   np.testing.assert_allclose(test.labels.mean(), 3846 / 16_281)

@@ -21,7 +21,7 @@ DRAWS = 40_000
 
 
 def _hierarchy(tree=oracle.TREE):
-  return plan.Hierarchy.from_sizes(tree, levels=oracle.LEVELS)
+  return plans.nested(oracle.LEVELS, tree)
 
 
 def _draw(hierarchy, p, number=DRAWS):
@@ -92,7 +92,7 @@ def test_subsets_are_as_likely_as_in_algorithm_1(stages, draw):
 
 @both_samplers
 def test_every_order_of_all_is_equally_likely(draw):
-  hierarchy = plan.Hierarchy.from_sizes(4, levels=("image",))
+  hierarchy = plans.nested("image", 4)
   indices, mask = draw(hierarchy, plans.sampling(A()))
   assert mask.all()
   frequencies.check_rows(indices, 24)
@@ -111,7 +111,7 @@ def test_order_is_uniform_given_the_subset_at_every_stage():
     oracle.check_frequencies([first.sum()], first.size, [0.5])
   # Also where the number drawn is random.
   indices, mask = _draw(
-      plan.Hierarchy.from_sizes(6, levels=("image",)),
+      plans.nested("image", 6),
       plans.sampling(0.5),
   )
   three = mask.sum(axis=1) == 3
@@ -121,7 +121,7 @@ def test_order_is_uniform_given_the_subset_at_every_stage():
 @both_samplers
 def test_tasks_drawn_independently(draw):
   """Same class in two tasks: as often as for independent draws."""
-  hierarchy = plan.Hierarchy.from_sizes([2, 2, 2, 2], levels=("c", "image"))
+  hierarchy = plans.nested("c image", [2, 2, 2, 2])
   episode = plan.Episode(1, 1, 1, form="independent", tasks=2)
   p = plans.sampling(1, 2, episode=episode)
   indices, mask = draw(hierarchy, p)
@@ -130,7 +130,7 @@ def test_tasks_drawn_independently(draw):
 
 
 def test_steps_are_independent():
-  hierarchy = plan.Hierarchy.from_sizes(8, levels=("image",))
+  hierarchy = plans.nested("image", 8)
   indices, _ = _draw(hierarchy, plans.sampling(1))
   frequencies.check_pairs(indices[:-1, 0], indices[1:, 0], 8)
 
@@ -165,7 +165,7 @@ def _check_structure(indices, mask, leaves):
 
 
 def test_short_units_are_taken_whole():
-  hierarchy = plan.Hierarchy.from_sizes([3, 0, 1], levels=("class", "image"))
+  hierarchy = plans.nested("class image", [3, 0, 1])
   p = plans.sampling(A(), 2)
   with pytest.raises(plan.PlanError, match="class 1 has 0 of level 'image'"):
     sampling.sample(KEY, hierarchy, p, 0)
@@ -337,7 +337,7 @@ def test_order_within_a_step_is_uniform():
 
 def test_units_that_hold_unequal_families():
   tree = [[4, 2, 3], [4, 5], [2], [3, 3, 3, 3]]
-  hierarchy = plan.Hierarchy.from_sizes(tree, levels=oracle.LEVELS)
+  hierarchy = plans.nested(oracle.LEVELS, tree)
   p = plans.sampling(plan.RandomAllocation(3), plan.All(), 2)
   alphabet = np.repeat(range(4), [sum(sizes) for sizes in tree])
   drawn = []

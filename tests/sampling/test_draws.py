@@ -142,7 +142,7 @@ def _release(tree, stages, *, levels=oracle.LEVELS, episode=None, short=False):
   whole = episode is None or episode.form == "unit"
   unit = levels[0] if whole else plan.EPISODE
   return plans.release(
-      plan.Hierarchy.from_sizes(tree, levels=levels),
+      plans.nested(levels, tree),
       plans.sampling(*stages, episode=episode, allow_short_units=short), unit,
       clip_norm=1.0,
   )
@@ -162,8 +162,8 @@ def _generator(bits):
 def _bits(count):
   """Random numbers of 128 bits, the extremes among them."""
   bits = np.random.Philox(0).random_raw(2 * count).reshape(count, 2)
-  bits[:4] = np.asarray([[0, 0], [0, 2**64 - 1], [2**64 - 1, 0],
-                         [2**64 - 1, 2**64 - 1]], np.uint64)
+  ends = (0, 2**64 - 1)
+  bits[:4] = np.asarray([*itertools.product(ends, ends)], np.uint64)
   return bits
 
 
@@ -230,12 +230,13 @@ def test_a_sample_is_a_pure_function_of_key_and_step():
 
 
 _EPISODE = dict(way=2, shot=1, query=2)
+EVEN = [[4] * 3] * 5
 
 
 @pytest.mark.parametrize(
     "tree, stages, episode, short",
     [
-        ([[4] * 3] * 5, (0.5, 2, 3), plan.Episode(**_EPISODE), False),
+        (EVEN, (0.5, 2, 3), plan.Episode(**_EPISODE), False),
         (
             [[4, 2, 3], [4, 5], [1], []],
             (0.7, 2, 3),
@@ -243,19 +244,19 @@ _EPISODE = dict(way=2, shot=1, query=2)
             True,
         ),
         (
-            [[4] * 3] * 5,
+            EVEN,
             (2, 2, 3),
             plan.Episode(**_EPISODE, form="disjoint"),
             False,
         ),
         (
-            [[4] * 3] * 5,
+            EVEN,
             (1, 2, 3),
             plan.Episode(**_EPISODE, form="independent", tasks=4),
             False,
         ),
         (  # Alphabets are the classes.
-            [[4] * 3] * 5,
+            EVEN,
             (2, 3, 1),
             plan.Episode(**_EPISODE, form="disjoint", classes=oracle.LEVELS[0]),
             False,
@@ -312,9 +313,7 @@ def test_wrong_keys_and_steps_are_named(key, step, match):
 
 
 def test_batches_are_the_rows_of_the_steps():
-  release = _release(
-      [[4] * 3] * 5, (0.3, 2, 3), episode=plan.Episode(**_EPISODE)
-  )
+  release = _release(EVEN, (0.3, 2, 3), episode=plan.Episode(**_EPISODE))
   batches = numpy_sampler.BatchSampler(release, key=KEY, steps=30)
   found = list(batches)
   assert len(found) == len(batches) == 30

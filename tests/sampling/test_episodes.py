@@ -207,7 +207,7 @@ def test_tasks_that_cannot_be_filled_are_left_out(name):
   p = plans.sampling(*stages, episode=episode, allow_short_units=True)
   levels = ("a", "b", "c")[-len(sizes):]
   whole = plan.Hierarchy.regular(sizes, levels=levels)
-  short = plan.Hierarchy.from_sizes(neighbour, levels=levels)
+  short = plans.nested(levels, neighbour)
   lacking, filled = set(range(unfilled)), 0
   for leaves, grouped, drawn in _tasks(short, p, range(12)):
     assert grouped.shape[1:] == (3, 2)

@@ -11,6 +11,7 @@ import pytest
 
 from episodic_dp import errors
 from episodic_dp.training import checkpoint
+from tests.refusals import assert_refused
 
 
 def _arrays(value):
@@ -27,9 +28,14 @@ def _equal(a, b):
   )
 
 
-def test_restores_what_was_saved_and_parameters_alone(tmp_path):
+@pytest.fixture
+def checkpoints(tmp_path):
+  return checkpoint.Checkpoints(tmp_path)
+
+
+def test_restores_what_was_saved_and_parameters_alone(tmp_path, checkpoints):
   params, rest = _arrays(2)
-  checkpoint.Checkpoints(tmp_path).save(2, params, rest)
+  checkpoints.save(2, params, rest)
   again = checkpoint.Checkpoints(tmp_path)
   zeros = jax.tree.map(jnp.zeros_like, (params, rest))
   assert _equal(again.restore(2, *zeros), (params, rest))
@@ -51,21 +57,21 @@ def test_keeps_the_latest_and_the_five_best_also_after_a_restart(tmp_path):
   )
 
 
-def test_saving_a_step_again_changes_nothing(tmp_path):
-  checkpoints = checkpoint.Checkpoints(tmp_path)
+def test_saving_a_step_again_changes_nothing(checkpoints):
   checkpoints.save(1, *_arrays(1))
   checkpoints.save(1, *_arrays(2))
   assert _equal(checkpoints.restore(1, _arrays(0)[0])[0], _arrays(1)[0])
 
 
-def test_a_key_cannot_be_saved(tmp_path):
+def test_a_key_cannot_be_saved(checkpoints):
   with pytest.raises(TypeError):
-    checkpoint.Checkpoints(tmp_path).save(1, {"k": jax.random.key(0)}, {})
+    checkpoints.save(1, {"k": jax.random.key(0)}, {})
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "of another step"])
-def test_damage_is_one_sentence_and_loses_nothing(tmp_path, damage):
-  checkpoints = checkpoint.Checkpoints(tmp_path)
+def test_damage_is_one_sentence_and_loses_nothing(
+    tmp_path, checkpoints, damage
+):
   for step in (1, 2):
     checkpoints.save(step, *_arrays(step), quality=0.5)
   first, second = (
@@ -79,17 +85,15 @@ def test_damage_is_one_sentence_and_loses_nothing(tmp_path, damage):
   }[damage])
   before = sorted(checkpoints.folder.iterdir())
   again = checkpoint.Checkpoints(tmp_path)
-  with pytest.raises(errors.RunError, match="move it away") as caught:
-    again.restore(2, *_arrays(0))
-  text = str(caught.value)
-  assert str(checkpoints.folder / "2.npz") in text
-  assert "\n" not in text
+  said = assert_refused(
+      errors.RunError, "move it away", again.restore, 2, *_arrays(0)
+  )
+  assert str(checkpoints.folder / "2.npz") in said
   assert sorted(checkpoints.folder.iterdir()) == before
   assert _equal(again.restore(1, *_arrays(0)), _arrays(1))
 
 
-def test_a_flipped_byte_is_noticed_or_changes_nothing(tmp_path):
-  checkpoints = checkpoint.Checkpoints(tmp_path)
+def test_a_flipped_byte_is_noticed_or_changes_nothing(checkpoints):
   checkpoints.save(1, *_arrays(1), quality=0.5)
   path, about = pathlib.Path(checkpoints.folder / "1.npz"), checkpoints.about(1)
   content, refused = path.read_bytes(), 0
@@ -105,9 +109,8 @@ def test_a_flipped_byte_is_noticed_or_changes_nothing(tmp_path):
   assert refused > 20
 
 
-def test_what_is_stored_with_it_is_read_back(tmp_path):
+def test_what_is_stored_with_it_is_read_back(tmp_path, checkpoints):
   ledger = {"entries": [{"steps": 1, "rate": 0.1 + 0.2}]}
-  checkpoints = checkpoint.Checkpoints(tmp_path)
   checkpoints.save(
       1, *_arrays(1), ledger=ledger, seal=lambda *held: str(held)
   )
@@ -117,17 +120,14 @@ def test_what_is_stored_with_it_is_read_back(tmp_path):
   assert about["seal"] == str((1, about["digest"]))
 
 
-def test_small_types_are_kept(tmp_path):
+def test_small_types_are_kept(checkpoints):
   params = {"w": jnp.arange(3, dtype=jnp.bfloat16)}
-  checkpoint.Checkpoints(tmp_path).save(1, params, {})
-  assert _equal(
-      checkpoint.Checkpoints(tmp_path).restore(1, params, {})[0], params
-  )
+  checkpoints.save(1, params, {})
+  assert _equal(checkpoints.restore(1, params, {})[0], params)
 
 
 @pytest.mark.parametrize("shape", [(4, 2), (3, 3), (6,)])
-def test_another_model_is_refused(tmp_path, shape):
-  checkpoints = checkpoint.Checkpoints(tmp_path)
+def test_another_model_is_refused(checkpoints, shape):
   checkpoints.save(1, *_arrays(1))
   params, rest = _arrays(1)
   params["w"] = jnp.zeros(shape)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 
 from flax import linen as nn
 import jax
@@ -21,6 +20,7 @@ from episodic_dp.training import evaluation
 from tests import fake_learner
 from tests import plans
 from tests.learners import bank
+from tests.stored import through_json
 
 WAY, SHOT, QUERY = 3, 2, 2
 
@@ -196,7 +196,7 @@ def test_an_interval_can_be_computed_again_from_what_is_stored():
           evaluation.SquaredError,
       ),
   ):
-    stored = json.loads(json.dumps(dataclasses.asdict(score)))
+    stored = through_json(dataclasses.asdict(score))
     again = evaluation.interval(
         evaluation.decode_scores(stored["per_task"]), kind
     )

@@ -1,6 +1,5 @@
 """Runs in processes that are killed, stopped, or lose one another."""
 
-import json
 import os
 import shutil
 import signal
@@ -21,6 +20,7 @@ from episodic_dp.training import resume
 from episodic_dp.training import settings
 from episodic_dp.training import workdir
 from tests import processes
+from tests.stored import json_of
 from tests.training import tiny_run
 
 _MODULE = "tests.training.two_processes"
@@ -78,7 +78,7 @@ def _check_equal(folder, other):
   texts = [(f / metrics.FILE).read_text() for f in (folder, other)]
   assert texts[0] == texts[1]
   spent = [
-      json.loads((f / "guarantee.json").read_text())["guarantees"]
+      json_of(f / "guarantee.json")["guarantees"]
       for f in (folder, other)
   ]
   assert spent[0] == spent[1]

@@ -1,7 +1,6 @@
 """Every released step is charged, whatever is killed, forked and restored."""
 
 import collections
-import json
 import os
 import shutil
 import signal
@@ -15,6 +14,7 @@ from episodic_dp import training
 from episodic_dp.training import loop
 from episodic_dp.training import resume
 from episodic_dp.training import workdir
+from tests.stored import json_of
 from tests.training import tiny_run
 
 STEPS = 40
@@ -159,12 +159,18 @@ def test_a_stop_before_the_step_of_a_kill_states_and_charges_both(tmp_path):
   assert fork.charged.total() == 20 + (STEPS - 18)
 
 
-@pytest.mark.parametrize("more", [8, 9])
-def test_steps_that_only_the_metrics_show_are_charged(more, tmp_path):
-  folder, backup = tmp_path / "run", tmp_path / "backup"
-  released = {}
+@pytest.fixture
+def backed_up(tmp_path):
+  """A run that was stopped after step 12, its backup, and what it released."""
+  folder, backup, released = tmp_path / "run", tmp_path / "backup", {}
   _run(_Observed(released), folder, stop=12)
   shutil.copytree(folder, backup)
+  return folder, backup, released
+
+
+@pytest.mark.parametrize("more", [8, 9])
+def test_steps_that_only_the_metrics_show_are_charged(more, backed_up):
+  folder, backup, released = backed_up
   _run(_Observed(released), folder, stop=more)
   _restore(folder, backup, _SAVED)
   fork = _Observed(released, version=1)
@@ -173,11 +179,8 @@ def test_steps_that_only_the_metrics_show_are_charged(more, tmp_path):
   assert fork.charged.total() == more + 1 + STEPS == len(released) + 1
 
 
-def test_a_key_that_is_older_than_a_fork_is_refused_or_forked(tmp_path):
-  folder, backup = tmp_path / "run", tmp_path / "backup"
-  released = {}
-  _run(_Observed(released), folder, stop=12)
-  shutil.copytree(folder, backup)
+def test_a_key_that_is_older_than_a_fork_is_refused_or_forked(backed_up):
+  folder, backup, released = backed_up
   _run(_Observed(released, version=1), folder, stop=9)
   _restore(folder, backup, ("private", "checkpoints"))
   with pytest.raises(training.RunError, match="older than .* --resume=fork"):
@@ -189,12 +192,9 @@ def test_a_key_that_is_older_than_a_fork_is_refused_or_forked(tmp_path):
 
 @pytest.mark.parametrize("steps", [2, 3])
 def test_a_fork_is_charged_whose_key_and_record_were_both_replaced(
-    steps, tmp_path
+    steps, backed_up
 ):
-  folder, backup = tmp_path / "run", tmp_path / "backup"
-  released = {}
-  _run(_Observed(released), folder, stop=12)
-  shutil.copytree(folder, backup)
+  folder, backup, released = backed_up
   assert _run(_Observed(released, version=1, killed=steps), folder) is None
   _restore(folder, backup, _SAVED)
   with pytest.raises(training.RunError, match="older than .* --resume=fork"):
@@ -217,6 +217,6 @@ def test_the_record_names_no_secret(tmp_path):
   _run(_Observed({}), tmp_path, stop=2)
   with workdir.locked(tmp_path) as place:
     key = resume.load(place)
-  recorded = json.loads((tmp_path / workdir.RECORD).read_text())
+  recorded = json_of(tmp_path / workdir.RECORD)
   assert recorded == {key.name(): [0, 2]}
   assert key.secret.hex() not in str(recorded)

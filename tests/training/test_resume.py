@@ -25,6 +25,8 @@ from episodic_dp.training import meta_training
 from episodic_dp.training import resume
 from episodic_dp.training import settings
 from episodic_dp.training import workdir
+from tests.refusals import assert_refused
+from tests.stored import json_of
 from tests.training import tiny_run
 
 STEPS = 6  # The last checkpoint before the end is after step 4.
@@ -76,9 +78,9 @@ def _files(folder):
 
 def _check_refused(spec, folder, match, **options):
   before = _files(folder)
-  with pytest.raises(training.RunError, match=match) as caught:
-    tiny_run.train(spec, folder, **options)
-  assert "\n" not in str(caught.value)
+  assert_refused(
+      training.RunError, match, tiny_run.train, spec, folder, **options
+  )
   assert _files(folder) == before
 
 
@@ -211,7 +213,7 @@ def test_lost_steps_are_repeated_bit_for_bit_and_cost_nothing(whole, run):
   assert (run / "metrics.jsonl").read_bytes() == (
       again / "metrics.jsonl"
   ).read_bytes()
-  spent = json.loads((whole / "guarantee.json").read_text())["guarantees"]
+  spent = json_of(whole / "guarantee.json")["guarantees"]
   for level, guarantee in result.guarantees.items():
     assert guarantee.epsilon == spent[level]["epsilon"]
 
@@ -222,7 +224,7 @@ def test_equal_copies_give_equal_bits_and_their_lineages_differ(run):
   lineages = []
   for folder in (run, copy):
     tiny_run.train(_spec(), folder)
-    stated = json.loads((folder / "guarantee.json").read_text())
+    stated = json_of(folder / "guarantee.json")
     lineages.append(stated["lineage"])
   np.testing.assert_array_equal(_params(run), _params(copy))
   (first, one), (same, other) = lineages
@@ -274,7 +276,7 @@ def test_a_stop_before_the_steps_of_a_kill_states_them_too(run):
   result = tiny_run.train(_spec(), run, deadline=0.0)
   assert (result.steps, result.stopped) == (4, "time limit")
   assert result.guarantees["participant"].epsilon == _epsilon(6)
-  stated = json.loads((run / "guarantee.json").read_text())
+  stated = json_of(run / "guarantee.json")
   assert stated["guarantees"]["participant"]["epsilon"] == _epsilon(6)
   assert stated["steps"] == 6
   forked = tiny_run.train(_changed(), run, resume="fork")

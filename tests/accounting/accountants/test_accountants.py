@@ -24,6 +24,7 @@ from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.plan import sampler_error
 from tests import plans
 from tests.accounting import enumerated
+from tests.refusals import assert_refused
 
 Phase = base.Phase
 
@@ -217,8 +218,7 @@ def test_accountants_are_found_by_name():
   for name in ACCOUNTANTS:
     found = get_accountant(name)
     assert found.name == name and get_accountant(found) is found
-  with pytest.raises(plan.PlanError, match="'magic'.*'pld'"):
-    get_accountant("magic")
+  assert_refused(plan.PlanError, "'magic'.*'pld'", get_accountant, "magic")
 
 
 # Privacy loss distributions ---------------------------------------------------
@@ -244,7 +244,7 @@ def test_one_step_agrees_with_connect_the_dots(direction):
 
 def test_ratios_of_probabilities_are_charged_to_epsilon():
   units, steps, delta = unit_profiles(1.0, 0.1, 1.0, 1.0), 100, 1e-6
-  run = (base.Phase(units, steps),)
+  run = (Phase(units, steps),)
   plain = pld.PLD().answer(run, "remove", base.Delta(delta))
   for variation in (1e-9, 1e-3):
     ratio = sampler_error.SamplerError(variation=variation, log_ratio=variation)
@@ -382,8 +382,7 @@ ORDERS = [*range(2, 65), *range(72, 513, 40), 512]
 
 
 def ours_and_theirs(p, z):
-  unit_profiles = (amplification.Amplification((1.0,), p, (1 / z,), 1 / z),)
-  run = (base.Phase(unit_profiles, 1),)
+  run = (Phase(poisson(p, z), 1),)
   curves = [
       moments.RDP(refinements=0).curve(run, d, base.Delta(1e-5))
       for d in amplification.DIRECTIONS
@@ -449,7 +448,7 @@ def test_the_best_split_is_found():
 @pytest.mark.parametrize("distance", [0.3, 40.0])
 def test_moments_bound_it_however_large_epsilon_is(distance, steps):
   unit = amplification.Amplification((), 1.0, (), distance)
-  run = (base.Phase((unit,), steps),)
+  run = (Phase((unit,), steps),)
   truth = base.GaussianCurve(2 * distance * math.sqrt(steps))
   found = composition.by_moments(run)
   for delta in (1e-5, 1e-100):
@@ -465,7 +464,7 @@ def test_moments_are_near_their_best_order(seed):
   p, z = 10 ** rng.uniform(-3, -0.3), rng.uniform(0.5, 4)
   delta, steps = 10 ** rng.uniform(-9, -3), int(10 ** rng.uniform(0, 3.5))
   kind = amplification.Amplification((q,), p, (rng.choice([1, 2]) / z,), 2 / z)
-  run = (base.Phase((kind,), steps),)
+  run = (Phase((kind,), steps),)
   for accountant in map(get_accountant, ("rdp", "moments")):
     found = accountant.answer(run, "remove", base.Delta(delta))
     low, high, best = (1.0, 256.0, found) if accountant.plain else (
@@ -488,5 +487,5 @@ def test_moments_are_near_their_best_order(seed):
 def test_moments_near_a_phase_change():
   """Another program's test has 3.2392 on fine orders."""
   kind = amplification.Amplification((), 0.01, (), 1 / 0.7)
-  run = (base.Phase((kind,), 120),)
+  run = (Phase((kind,), 120),)
   assert moments.RDP().answer(run, "remove", base.Delta(1e-5)) < 3.2392

@@ -16,6 +16,7 @@ from episodic_dp.accounting.profiles import random_count
 from episodic_dp.accounting.profiles import unit_profile
 from tests import plans
 from tests.accounting import enumerated
+from tests.refusals import assert_refused
 
 # Trees ------------------------------------------------------------------------
 
@@ -23,8 +24,7 @@ from tests.accounting import enumerated
 def test_a_distance_too_few_is_an_error():
   """Without its stage, epsilon would be smaller."""
   unit = amplification.Amplification((0.5, 0.5), 0.5, (1.0,), 1.0)
-  with pytest.raises(ValueError, match="shorter"):
-    unit.divergence(np.ones(1), "remove")
+  assert_refused(ValueError, "shorter", unit.divergence, np.ones(1), "remove")
 
 
 def test_ragged_profile_is_the_pointwise_maximum():
@@ -57,8 +57,7 @@ def test_a_new_type_of_unit_is_never_composed_as_another(monkeypatch):
   ):
     with pytest.raises(NotImplementedError):
       ask()
-  with pytest.raises(plan.UnsoundPlanError, match="Unheard in a pass"):
-    unit.in_known_step()
+  assert_refused(plan.UnsoundPlanError, "Unheard in a pass", unit.in_known_step)
   monkeypatch.setattr(Unheard, "tail", (0.1, 1.0))
   with pytest.raises(NotImplementedError):
     unit.log_divergence(at, "add")

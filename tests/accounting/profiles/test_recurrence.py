@@ -92,7 +92,7 @@ INDEPENDENT = {  # sizes, drawn, tasks
 def test_independent_tasks(name, level):
   """Return the draws of the plan, task by task, each with its own gradient."""
   sizes, drawn, tasks = INDEPENDENT[name]
-  h = plan.Hierarchy.from_sizes(sizes, levels=("alphabet", "class", "image"))
+  h = plans.nested("alphabet class image", sizes)
   p = plans.sampling(
       *drawn, way=drawn[0] * drawn[1], shot=1, query=1, form="independent",
       tasks=tasks,
