@@ -25,7 +25,9 @@ from episodic_dp.output import phases
 def define_flags() -> None:
   """Define the flags of the data set, its files and the folder."""
   names = sorted(set(data.NAMES) - {"own_data", "sinusoid"})  # Of images.
-  flags.DEFINE_enum("name", None, names, "The data set.", required=True)
+  flags.DEFINE_string(
+      "name", None, f"The data set: one of {', '.join(names)}.", required=True
+  )
   flags.DEFINE_list("options", [], "Fields of the data set, as NAME=VALUE.")
   flags.DEFINE_enum(
       "part", "train", (*dataset.PARTS, "all"), "The part that is written."

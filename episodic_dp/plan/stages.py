@@ -10,6 +10,7 @@ Training Methods" (2022) is the plan whose stages are all `FixedSize`.
 import ast
 import dataclasses
 import functools
+import numbers
 import re
 import typing
 from typing import Any, Literal
@@ -96,8 +97,11 @@ class Poisson(_Rule):
     return float(self.p)
 
   def __post_init__(self) -> None:
-    _validate.positive("Poisson(p)", self.p)
-    _validate.probability("Poisson(p)", self.p)
+    is_number = isinstance(self.p, numbers.Real)
+    if not is_number or isinstance(self.p, bool) or not 0 < self.p <= 1:
+      raise PlanError(
+          f"p={self.p!r} of Poisson(p): expected a number above 0, at most 1"
+      )
 
   def rate(self, children: np.ndarray | int) -> np.ndarray:
     """Return the probability p of each child: float64."""
