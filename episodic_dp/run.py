@@ -245,7 +245,7 @@ class Run:
       raise errors.PlanError(
           f"config.data.options have the sizes {sizes} and"
           f" config.hierarchy.sizes {regular}: give both, as"
-          f' --config.hierarchy.sizes="{sizes}", or the preset the number, such'
+          f' --config.hierarchy.sizes="{sizes}", or say it once, to the preset,'
           f" as --config={run.data.name}:participants={sizes[0]}"
       )
     units = hierarchy.num_units(hierarchy.level_index(run.level))

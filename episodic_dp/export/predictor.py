@@ -472,7 +472,11 @@ class Predictor:
     if classes is None:
       prototypes.check_shared(names, found, units, level)
     centre = self._centre(public)
-    embedded = self._all_embedded(self.scaled(rows))
+    # People may bring many images: only a block is scaled at a time.
+    embedded = np.concatenate([
+        self.embedded(self.scaled(block))
+        for block in preprocessing.stacked(rows, _block(how))
+    ])
     total = prototypes.clipped_sum(
         prototypes.directions(embedded, centre), found, units, len(names)
     )

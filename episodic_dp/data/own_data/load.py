@@ -161,7 +161,7 @@ def _check_test_tasks(found: Survey, task: Mapping[str, Any]) -> None:
           f" classes with {task['shot'] + task['query']} examples each; give it"
           " larger units, or ask for less by config.evaluation.shot, query and,"
           " for protonet and ridge, way; or by way, as in own_data(way=2) (in a"
-          " command way=2 among the arguments of --config=own_data:)"
+          " command add way=2 after --config=own_data:)"
       ) from e
     units, held, level = fitting.num_units(0), tree.num_units(0), tree.levels[0]
     if units < held or units == 1:
