@@ -9,7 +9,7 @@ Command:
       --workdir=DIR
 
 Expected, on two CPU cores: 60 steps in about a minute, compilation included;
-test accuracy 74 to 80 % with privacy (each key has other noise) at epsilon
+test accuracy 73 to 80 % with privacy (each key has other noise) at epsilon
 1.209 for a participant, 0.9197 for a glyph and 0.5406 for a drawing (delta =
 1e-5), and 73 to 87 % without (private=0); untrained 30 %, chance 20 %. Both
 runs, and the comparison:
