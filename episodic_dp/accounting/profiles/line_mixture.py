@@ -180,7 +180,7 @@ def curves(line: Line, direction: Direction) -> list[MixtureCurve]:
     log_alpha[:, part], value[:, part] = _points(line, remove, x[part])
   result = []
   for row, weight in enumerate(far):
-    at, height = _cleaned(log_alpha[row], value[row])
+    at, height = _cleaned(x, log_alpha[row], value[row])
     chords = unit_profile.Chords(at, (1 - weight) * height)
     result.append(curve(row, chords, weight))
   return result
@@ -302,13 +302,22 @@ def _grid(start: float, stop: float) -> np.ndarray:
 
 
 def _cleaned(
-    log_alpha: np.ndarray, value: np.ndarray
+    x: np.ndarray, log_alpha: np.ndarray, value: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
   """Keep points in ascending order, from the last at or below alpha = 1.
 
-  Points that rounding puts in the wrong order are omitted, and a value is
-  raised to the later ones.
+  Far to the left, where only the outer part is left, alpha may rise to 1 again.
+  Those points are of another curve, and are omitted. So are points that
+  rounding puts in the wrong order. A value is raised to the later ones.
+
+  Args:
+    x: the thresholds; alpha - 1 is exact up to `_REACH`.
+    log_alpha: ln alpha at the thresholds.
+    value: the divergence there.
   """
+  below = np.flatnonzero((x <= _REACH) & (log_alpha <= 0))[-1:]
+  if below.size:
+    log_alpha, value = log_alpha[below[0] :], value[below[0] :]
   before = np.append(-np.inf, np.fmax.accumulate(log_alpha)[:-1])
   keep = np.isfinite(log_alpha) & ~(log_alpha <= before)
   at, value = log_alpha[keep], value[keep]

@@ -158,6 +158,22 @@ def test_the_divergence_on_the_line_in_high_precision(unit, direction):
 
 
 @pytest.mark.parametrize("direction", BOTH)
+def test_where_only_broken_paths_are_left_is_no_point_of_the_curve(direction):
+  unit = dataclasses.replace(
+      kind(rates=(0.2,), outer=(90.0,), rate=1e-3, distance=2.0),
+      number=counts.binomial(10, 1e-6), instead=counts.constant(6),
+      replaced=True,
+  )
+  with mpmath.workdps(40):  # The total variation; both signs at full length.
+    truth = 0.2e-3 * mpmath.fsum(
+        w * (2 * mpmath.ncdf(2.0 * k) - 1)
+        for k, w in zip(*map(np.ndarray.tolist, unit.number))
+    )
+  bound = float(unit.divergence(np.zeros(1), direction)[0])
+  assert truth * (1 - 1e-9) <= bound <= truth * (1 + 2e-5)
+
+
+@pytest.mark.parametrize("direction", BOTH)
 def test_a_known_number_is_a_tree(direction):
   """With point masses both formulas are the same, `FixedSize` or not."""
   for instead in (counts.constant(0), counts.constant(2)):
