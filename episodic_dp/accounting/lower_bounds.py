@@ -258,8 +258,9 @@ def _own(release: plan_lib.Release, level: int) -> counts.Counts:
   number = counts.chosen(below, int(stage.most(most)), stage.coin)
   if level < release.clip_level:
     return number
+  some = min(1.0, number.some)
   return counts.mixed([
-      (number.none, counts.constant(0)), (1 - number.none, counts.constant(1))
+      (1 - some, counts.constant(0)), (some, counts.constant(1))
   ])
 
 

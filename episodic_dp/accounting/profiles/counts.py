@@ -46,9 +46,9 @@ class Counts(NamedTuple):
     return int(self.values[-1])
 
   @property
-  def none(self) -> float:
-    """Return P(K = 0)."""
-    return float(self.probs[self.values == 0].sum())
+  def some(self) -> float:
+    """Return P(K > 0), exact where it is tiny."""
+    return float(self.probs[self.values > 0].sum())
 
   def __hash__(self) -> int:
     return hash((self.values.tobytes(), self.probs.tobytes()))

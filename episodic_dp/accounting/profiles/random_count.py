@@ -86,7 +86,8 @@ class RandomCount(amplification.UnitProfile):
     """Return P(K + K' > 0), the probability that a step samples either."""
     reached = math.prod(self.outer_rates) * self.rate
     other = self.number if self.replaced else self.instead
-    return reached * (1 - self.number.none * other.none)
+    some = self.number.some
+    return reached * min(1.0, some + other.some * max(0.0, 1 - some))
 
   @property
   def tail(self) -> tuple[float, float]:

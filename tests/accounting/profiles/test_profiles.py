@@ -174,6 +174,15 @@ def test_where_only_broken_paths_are_left_is_no_point_of_the_curve(direction):
 
 
 @pytest.mark.parametrize("direction", BOTH)
+def test_a_unit_that_is_hardly_ever_drawn_is_not_taken_for_none(direction):
+  unit = kind(number=(10, 1e-18))
+  assert unit.inclusion_rate == pytest.approx(0.3 * 1e-17)
+  with mpmath.workdps(40):
+    truth = float(0.3e-17 * (2 * mpmath.ncdf(0.25) - 1))
+  assert unit.divergence(np.zeros(1), direction)[0] >= truth * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("direction", BOTH)
 def test_a_known_number_is_a_tree(direction):
   """With point masses both formulas are the same, `FixedSize` or not."""
   for instead in (counts.constant(0), counts.constant(2)):
