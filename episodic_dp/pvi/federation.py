@@ -274,6 +274,9 @@ class Group(NamedTuple):
   settings: step_lib.Settings
   data: tuple[jax.Array, jax.Array]
 
+  def __repr__(self) -> str:
+    return f"Group(members={self.members}, {self.settings.release})"
+
 
 class Federation:
   """All clients, and the programs of their visits.
@@ -409,6 +412,9 @@ class Memory(NamedTuple):
   optimizer: optax.OptState
   step: jax.Array
 
+  def __repr__(self) -> str:
+    return f"Memory(step={self.step}, key=<secret>)"
+
 
 class WholeClients:
   """All clients as units of privacy; a `Federation` with one release.
@@ -462,7 +468,7 @@ class WholeClients:
   ) -> list[str]:
     """Return the program of a round as lowered for XLA."""
     arguments = self._arguments(posterior, *states)
-    return [self._round.lower(*arguments).as_text()]
+    return [resume.program_text(self._round.lower(*arguments))]
 
   def _arguments(
       self, posterior: servers.Released, memory: Memory

@@ -155,6 +155,7 @@ class Inference:
       self._federation = federation or federation_lib.Federation(spec)
     self.steps = spec.rounds
     self._visits = [0] * len(spec.releases)
+    self._planned = [*self._visits]
     self._done = self._released = 0
     self._natural = spec.learner.prior
 
@@ -215,6 +216,7 @@ class Inference:
     ):
       self.steps += 1
       self._pay(self.steps, planned)
+    self._planned = planned
 
   def compile(self, state: Held) -> None:
     """See `training.Program`: the first round compiles."""
@@ -266,16 +268,17 @@ class Inference:
   def write(
       self, folder: epath.Path, lineage: Sequence[str], *, ended: bool
   ) -> None:
-    """See `training.Program`; a statement for each that has released."""
-    if not ended:
-      return
+    """See `training.Program`; a statement for each, the posterior at the end."""
     spec, visits, rows = self.spec, self._charged(), []
+    if not ended:  # A kill may come after any of the planned visits.
+      visits = [*map(max, visits, self._planned)]
     guarantees = self._guarantees(visits)
     moments = {"mean": self._natural.mean, "variance": self._natural.variance}
-    files.write_json(
-        folder / POSTERIOR,
-        jax.tree.map(lambda a: np.asarray(a).tolist(), moments),
-    )
+    if ended:
+      files.write_json(
+          folder / POSTERIOR,
+          jax.tree.map(lambda a: np.asarray(a).tolist(), moments),
+      )
     for m, guarantee in enumerate(guarantees):
       if self.remembers:  # Who took part, and how often, is not released.
         name = "clients"

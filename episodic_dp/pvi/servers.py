@@ -255,6 +255,9 @@ class ClientLevelState(NamedTuple):
   clients: Any
   step: jax.Array
 
+  def __repr__(self) -> str:
+    return f"ClientLevelState(step={self.step}, released={self.released})"
+
 
 def check_release(
     release: plan_lib.Release, *, remembers: bool = False

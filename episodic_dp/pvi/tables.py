@@ -90,8 +90,8 @@ class Table:
     members: client -> its rows; empty if the schema has no clients.
   """
 
-  inputs: np.ndarray
-  labels: np.ndarray
+  inputs: np.ndarray = dataclasses.field(repr=False)
+  labels: np.ndarray = dataclasses.field(repr=False)
   members: Mapping[str, np.ndarray]
 
 

@@ -9,9 +9,11 @@ import pytest
 
 from episodic_dp import accounting
 from episodic_dp import plan
+from episodic_dp import private
 from episodic_dp import pvi
 from episodic_dp import training
 from episodic_dp.pvi import federation as federation_lib
+from episodic_dp.pvi import tables
 from tests import plans
 from tests.pvi import problems
 from tests.pvi import tiny_run
@@ -142,6 +144,47 @@ def test_a_fork_of_rounds_pays_again_and_other_data_are_refused(tmp_path):
   assert_run_refused(
       "differs in release", tiny_run.client_level(6, share=0.4), tmp_path
   )
+
+
+def test_statements_are_of_all_rounds_until_a_run_ends(tmp_path):
+  """A kill may come after any of them."""
+  spec = tiny_run.client_level(3)
+  pvi.run(spec, tmp_path, deadline=0.0)  # Ends before the first round.
+  _killed(tmp_path, 2, spec=spec)
+  (row,) = json_of(tmp_path / "guarantees.json")["clients"]
+  assert row["rounds"] == 3
+  assert json_of(tmp_path / row["statement"])["steps"] == 3
+
+
+def test_rounds_that_call_the_host_are_refused_before_a_key_is_made(tmp_path):
+
+  class Printing(pvi.LogisticRegression):
+
+    def expected(self, *arguments):
+      jax.debug.print("called")
+      return super().expected(*arguments)
+
+  model = Printing(2)
+  learner = pvi.VariationalLearner(model, model.prior(1.0))
+  folder = tmp_path / "run"
+  assert_run_refused(
+      "calls Python", tiny_run.client_level(2, learner=learner), folder
+  )
+  assert not folder.exists()
+
+
+def test_nothing_shows_a_key_or_a_row(federation):
+  spec, key = tiny_run.client_level(1), private.secret_key(b"abcdefgh")
+  rounds = federation_lib.WholeClients(spec)
+  (memory,) = rounds.begin(key)
+  _, state, _ = rounds._arguments(rounds.start(), memory)
+  inputs, labels = problems.classification(40)
+  table = tables.Table(inputs=inputs, labels=labels, members={})
+  secrets = jax.random.key_data(key).tolist()
+  for shown in (memory, state._replace(released=None), *federation.groups):
+    assert "rray" not in repr(shown)
+    assert not any(str(word) in repr(shown) for word in secrets)
+  assert repr(table) == "Table(members={})"
 
 
 def test_rounds_without_a_proof_or_a_private_place_are_refused(tmp_path):
