@@ -205,7 +205,9 @@ class MetaTraining:
         spec.optimizer,
         spec.train,
         spec.release,
-        private.Compute(mesh=None, microbatch_size=1),
+        private.Compute(
+            mesh=None, microbatch_size=1, noise_terms=spec.compute.noise_terms
+        ),
     )
     images, labels = spec.train.images, None
     if spec.release.plan.episode is None:

@@ -19,6 +19,7 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp import backends
 from episodic_dp import learners
+from episodic_dp import private
 from episodic_dp import training
 from episodic_dp.training import checkpoint
 from episodic_dp.training import meta_training
@@ -113,6 +114,9 @@ _OTHERS = {
     "learner": lambda: _spec(learner=_other_learner()),
     "first parameters": lambda: dataclasses.replace(_spec(), seed=1),
     "optimizer": lambda: _spec(optimizer=optax.adam(0.02)),
+    "terms of the noise": lambda: _spec(
+        compute=private.Compute(noise_terms=4)
+    ),
 }
 
 
