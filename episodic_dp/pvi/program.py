@@ -180,6 +180,8 @@ class Inference:
         "learner": resume.json_digest(
             resume.shapes(spec.learner.prior)
         ),
+        # Who visits in a round, on which later rounds depend.
+        "budget": f"{[*spec.most_visits]} visits",
         "start": resume.digest(self.saved(state)),
         "program": resume.json_digest(
             self._federation.lowered(state.posterior, state.states)
@@ -268,7 +270,7 @@ class Inference:
   def write(
       self, folder: epath.Path, lineage: Sequence[str], *, ended: bool
   ) -> None:
-    """See `training.Program`; a statement for each, the posterior at the end."""
+    """See `training.Program`; statements, and at the end the posterior."""
     spec, visits, rows = self.spec, self._charged(), []
     if not ended:  # A kill may come after any of the planned visits.
       visits = [*map(max, visits, self._planned)]

@@ -257,6 +257,17 @@ def test_other_data_under_the_same_key_are_refused(tmp_path, federation):
   )
 
 
+def test_another_budget_under_the_same_key_is_refused(tmp_path, federation):
+  """Later rounds would see other clients, with the noise of the first time."""
+  options = dict(federation=federation, deadline=0.0)
+  changes = dict(epsilon=2.5, config={})
+  pvi.run(tiny_run.spec(8, **changes), tmp_path, **options)
+  deltas = (0.01, 0.001, 0.01, 0.01)
+  other = tiny_run.spec(8, deltas=deltas, **changes)
+  match = r"budget=\[7, 4, 7, 7\] visits \(it was \[7, 7, 7, 7\].*fork"
+  assert_run_refused(match, other, tmp_path, **options)
+
+
 def test_every_client_stops_before_its_budget_would_be_passed(
     tmp_path, federation
 ):
