@@ -19,10 +19,6 @@ _SETTINGS: dict[str, tuple[int, int, dict[str, Any]]] = {
     "a third of the rate": (5, 3, {
         "optimizer.rate": 0.003, "optimizer.final_rate": 0.0003,
     }),
-    "only scales and shifts trained": (
-        5, 3, {"model.trained": "scale_shift"}
-    ),
-    "from random weights": (5, 3, {"model.start": None}),
 }
 # Scale -> expected tasks of a step, and steps.
 _SIZES = {"cpu": (400, 60), "full": (3200, 125)}

@@ -49,7 +49,7 @@ _MODELS: tuple[_Model, ...] = (
     dict(
         data="cifar_fs", way=5, further=[(5, 5)], start="scenes",
         participants=400_000, tasks=800, steps=500,
-        arguments=dict(width=32, query=2), overrides=COLOURED,
+        arguments=dict(width=32, query=6), overrides=COLOURED,
         true=dict(tasks=400),
         plain=dict(rate=0.00016, steps=6250),
     ),
@@ -306,6 +306,9 @@ def table(outcomes: panels.Outcomes) -> panels.Table:
       "start": panels.label("start"),
       "width": lambda same: str(same[0]["config"]["model"]["width"]),
       "steps": panels.label("steps"),
+      "images of a class": lambda same: str(
+          same[0]["config"]["data"]["options"].get("per_class", "-")
+      ),
       "tasks trained on, expected": lambda same: f"{tasks(same):,}",
       "private": panels.is_private,
       "published": _stated,
