@@ -343,6 +343,7 @@ def users_of(units, stages, z, clip="user"):
 
 FAR = users_of((100_000, 1000), (10, plan.All()), 1.0, "image")
 SELDOM = users_of((10**6,), (1,), 0.001)
+HARDLY = users_of((10, 10), (plan.All(), 1e-15), 0.05, "image")
 
 
 @pytest.mark.parametrize("accountant", ("pld", "rdp", "moments"))
@@ -355,6 +356,8 @@ def test_delta_is_at_most_the_chance_to_be_sampled(accountant, neighbours):
     assert found.delta == pytest.approx(1 - never, rel=1e-6)
   found = accounting.guarantee(SELDOM, steps=100, delta=1e-4, **asked)
   assert found.epsilon == 0.0
+  found = accounting.guarantee(HARDLY, steps=10**8, epsilon=1.0, **asked)
+  assert 1e-6 * (1 - 1e-6) < found.delta < 2.01e-6
   once = accounting.Ledger().add(SELDOM, 60)
   other = SELDOM.replace(
       mechanism=plan.Mechanism(clip_unit="user", noise_multiplier=0.002)

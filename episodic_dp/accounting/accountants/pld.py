@@ -245,13 +245,12 @@ def compose(
       )
       for sign in (-1, 1)
   )
-  lowest = max(
-      math.floor((mean - down) / step), int(total([s.lower for s in singles]))
-  )
   most = int(total([s.upper for s in singles]))
-  highest = min(math.ceil((mean + up) / step), most)
-  if highest - lowest >= _LARGEST_WINDOW:
+  start = max((mean - down) / step, total([s.lower for s in singles]))
+  end = min((mean + up) / step, most)
+  if not end - start < _LARGEST_WINDOW:  # Nor if a moment is no number.
     return None
+  lowest, highest = math.floor(start), math.ceil(end)
   size = 1 << max(highest - lowest, 1).bit_length()
   with np.errstate(invalid="ignore"):
     power = sum(
