@@ -43,6 +43,7 @@ _MOST_BYTES, _MOST_ENTRIES = 2**24, 1000
 # Values and brackets of its guarantees, beyond any statement.
 _MOST_LEAVES, _DEEPEST = 20_000, 8
 _LONGEST = 1000  # Characters of a message about another's file.
+_DIRECTIONS = ("remove", "add", "both")
 # Fields of a level that are upper bounds.
 _BOUNDS = (
     ("epsilon",), ("epsilons",), ("true_positive_rate",), ("gaussian_mu",)
@@ -449,8 +450,8 @@ def _differences(
       same = math.isclose(x, y, rel_tol=allowed)
     # Rounding may change which of two directions is the larger.
     if where[2:] == ("direction",):
-      continue
-    if false or not same:
+      same = a in _DIRECTIONS and b in _DIRECTIONS
+    if false or not same or (where in first) != (where in second):
       yield Difference(where=where, stated=a, recomputed=b, false=false)
 
 
