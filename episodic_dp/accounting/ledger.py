@@ -341,12 +341,16 @@ def _shared_levels(
   if same_levels:
     return tuple(level for level in order if level in same_levels)
   tree = parts[first].entries[0].release.hierarchy
-  for name in others:
-    if not tree.same_tree(parts[name].entries[0].release.hierarchy):
-      raise PlanError(
-          f"{first} and {name} have different hierarchies, so their units may"
-          " differ: if they are the same, name the level,"
-          f" such as same_levels=['{common[0]}'] (in a command"
-          f" --same_level={common[0]})"
-      )
+  for name, part in parts.items():
+    if all(tree.same_tree(e.release.hierarchy) for e in part.entries):
+      continue
+    which = f"{first} and {name} have"
+    if name == first:  # The ledger of several runs.
+      which = f"the runs in {name} have"
+    raise PlanError(
+        f"{which} different hierarchies, so their units may"
+        " differ: if they are the same, name the level,"
+        f" such as same_levels=['{common[0]}'] (in a command"
+        f" --same_level={common[0]})"
+    )
   return tuple(common)

@@ -287,6 +287,10 @@ def test_other_trees_are_refused_until_a_level_is_named():
   assert both.levels == ("user",)
   with pytest.raises(plan.PlanError, match="not known to have the same"):
     both.guarantee("record", delta=1e-5)
+  # So are those of a ledger that was composed before, in either place.
+  joint = {"c": both.ledger.as_dict(), "d": statement_of()}
+  assert_compose_refused("the runs in c have different", joint)
+  assert_compose_refused("d and c have", dict(reversed(joint.items())))
   assert_compose_refused("--same_level=week", described, same_levels=["week"])
   described["b"] = statement_of(levels=("person", "photo"))
   assert_compose_refused("no level of a has the same name", described)
