@@ -44,6 +44,7 @@ def account(config: Run, *, attacks: bool = False) -> dict[str, Any]:
       delta=config.delta,
       fixed_seed=config.private_seed is not None,
       start=config.model.start and (config.model.start_digest or ""),
+      backbone=config.data.backbone,
       attacks=attacks,
   )
 
@@ -66,9 +67,9 @@ def table(config: Run, result: Mapping[str, Any]) -> str:
   rows = []
   for level, g in result["guarantees"].items():
     rows.append((
-        level, _text(g["epsilon"]), f"{g['delta']:g}", g["direction"],
-        f"{g['inclusion_rate']:.4g}", _distance(release, level),
-        g["neighbours"],
+        level, _text(g["epsilon"]), report.rounded_delta(g["delta"]),
+        g["direction"], f"{g['inclusion_rate']:.4g}",
+        _distance(release, level), g["neighbours"],
     ))
   return "\n".join([
       f"steps={config.steps}, one clipped gradient per"
@@ -280,8 +281,8 @@ def _level_lines(found: Mapping[str, Any], refused: Mapping[str, str]) -> str:
   lines = []
   for level, g in found.items():
     lines.append(
-        f"{level}: epsilon {_text(g['epsilon'])} at delta {g['delta']:g}"
-        f" ({g['neighbours']})"
+        f"{level}: epsilon {_text(g['epsilon'])} at delta"
+        f" {report.rounded_delta(g['delta'])} ({g['neighbours']})"
     )
   return "\n".join(lines + _refused_lines(refused))
 

@@ -6,6 +6,7 @@ from episodic_dp import accounting
 from episodic_dp.accounting import report
 from episodic_dp.accounting import statement
 from episodic_dp.analysis import costs
+from episodic_dp.output import files
 from tests.stored import through_json
 
 
@@ -17,6 +18,18 @@ def test_levels_are_those_of_the_library(make_run):
   )
   assert result["guarantees"] == {k: g.as_dict() for k, g in expected.items()}
   assert result["no_guarantee"] == {} and result["steps"] == 60
+
+
+def test_a_backbone_is_confessed_before_the_run(make_run, tmp_path):
+  file = tmp_path / "features.onnx"
+  file.write_bytes(b"a network")
+  run = make_run(
+      data={"name": "own_data", "options": {"backbone": {"file": str(file)}}}
+  )
+  result = costs.account(run)
+  assert result["backbone"] == files.sha256(b"a network")
+  for g in result["guarantees"].values():
+    assert g["caveat"].startswith(report.EMBEDDED)
 
 
 def test_table_shows_every_number_and_assumption(make_run):
