@@ -165,8 +165,9 @@ class Guarantee:
     if math.isfinite(self.epsilon):
       text = (
           f"{self.level}: epsilon {rounded_up(self.epsilon)} at delta"
-          f" {self.delta:g} ({self.neighbours}; steps={self.steps};"
-          f" {self.direction} direction; {self.accountant})"
+          f" {rounded_delta(self.delta)} ({self.neighbours};"
+          f" steps={self.steps}; {self.direction} direction;"
+          f" {self.accountant})"
       )
     return ". ".join(filter(None, (text, self.caveat)))
 
@@ -188,6 +189,17 @@ def rounded_up(epsilon: float) -> str:
   return _rounded(epsilon, decimal.ROUND_CEILING)
 
 
+def rounded_down(lower: float) -> str:
+  """Format a lower bound on epsilon with four digits, rounded down."""
+  return _rounded(lower, decimal.ROUND_FLOOR)
+
+
+def rounded_delta(delta: float) -> str:
+  """Format delta with six digits, rounded up."""
+  context = decimal.Context(prec=6, rounding=decimal.ROUND_CEILING)
+  return f"{float(context.create_decimal(repr(float(delta)))):g}"
+
+
 def between(lower: float, epsilon: float) -> str:
   """Format the interval of epsilon, with four digits.
 
@@ -195,10 +207,7 @@ def between(lower: float, epsilon: float) -> str:
   """
   if not 0 < lower <= epsilon < math.inf:
     return rounded_up(epsilon)
-  return (
-      f"between {_rounded(lower, decimal.ROUND_FLOOR)} and"
-      f" {rounded_up(epsilon)}"
-  )
+  return f"between {rounded_down(lower)} and {rounded_up(epsilon)}"
 
 
 def _rounded(value: float, rounding: str) -> str:

@@ -271,7 +271,7 @@ def table(result: dict[str, Any]) -> str:
     rows.append((
         row["level"],
         report.rounded_up(row["claimed"]),
-        f"{row['measured']:.4g}",
+        report.rounded_down(row["measured"]),
         share,
         f"{result['delta']:g}",
         f"{100 * result['confidence']:g} %",
@@ -308,7 +308,8 @@ def verdict(result: dict[str, Any]) -> str | None:
     refuted = f"the claim for level '{row['level']}' is refuted: "
     if row["measured"] > row["claimed"]:
       found.append(
-          f"{refuted}epsilon is at least {row['measured']:.4g} at delta"
+          f"{refuted}epsilon is at least"
+          f" {report.rounded_down(row['measured'])} at delta"
           f" {result['delta']:g} (confidence {100 * result['confidence']:g} %),"
           f" and {row['claimed']:.4g} is claimed"
       )

@@ -56,6 +56,21 @@ def test_measured_is_below_claimed_for_a_small_audit(make_config):
   assert row["attacked"].startswith("task (3): Poisson(0.05)")
 
 
+def test_a_measured_epsilon_is_rounded_down():
+  row = {
+      "level": "task", "claimed": 1.0, "measured": 1.23458, "share": 1.23,
+      "bound": {"direction": "add"}, "neighbours": "one", "assumptions": [],
+      "attacked": "", "distance": 0.0, "allowed_distance": 1.0,
+  }
+  result = {
+      "levels": [row], "delta": 0.01, "confidence": 0.95, "steps": 1, "runs": 9,
+      "noise_multiplier": 1.0, "clip_unit": "task", "stages": [],
+      "not_audited": {},
+  }
+  assert "1.234 " in claims.table(result)
+  assert "at least 1.234 at" in claims.verdict(result)
+
+
 @pytest.mark.slow
 def test_a_claim_that_is_too_small_ends_with_status_1(
     attack, monkeypatch, tmp_path
