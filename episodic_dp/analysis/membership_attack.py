@@ -355,7 +355,8 @@ def most_true_positives(
     epsilon: at least 0, finite.
     delta: in [0, 1].
   """
-  rare = math.exp(epsilon) * fpr + delta
+  # The factor may exceed a double, and no rate exceeds 1.
+  rare = math.exp(min(epsilon, 700.0)) * fpr + delta
   usual = 1 - math.exp(-epsilon) * (1 - delta - fpr)
   return np.minimum(np.minimum(rare, usual), 1.0)
 
@@ -395,7 +396,7 @@ def _epsilon_cell(guarantee: Mapping[str, float] | None) -> str:
   if guarantee is None:
     return "none"
   epsilon = report.rounded_up(guarantee["epsilon"])
-  return f"{epsilon} at δ = {guarantee['delta']:g}"
+  return f"{epsilon} at δ = {report.rounded_delta(guarantee['delta'])}"
 
 
 def _rate_cell(point: Mapping[str, Any], others: int) -> str:
@@ -405,7 +406,8 @@ def _rate_cell(point: Mapping[str, Any], others: int) -> str:
   low, high = point["tpr_interval"]
   text = f"{100 * point['tpr']:.2f} % ({100 * low:.2f} to {100 * high:.2f})"
   if point["allowed"] is not None:
-    text += f", allowed {100 * point['allowed']:.2f}"
+    # A bound: rounded up.
+    text += f", allowed {math.ceil(1e4 * point['allowed']) / 100:.2f}"
   return text
 
 

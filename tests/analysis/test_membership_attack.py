@@ -194,6 +194,14 @@ def test_no_test_exceeds_what_the_guarantee_allows():
   np.testing.assert_allclose(membership.most_true_positives(fpr, 0, 0), fpr)
 
 
+def test_what_is_allowed_is_rounded_up():
+  at = {"at": 0.1, "tpr": 0.1, "tpr_interval": [0.0, 0.3], "allowed": 0.123441}
+  assert membership._rate_cell(at, 100).endswith("allowed 12.35")
+  # The factor of a large epsilon is above every double.
+  large = membership.most_true_positives(np.asarray([0, 0.1]), 800.0, 1e-5)
+  np.testing.assert_allclose(large, [1e-5, 1])
+
+
 def test_more_held_out_participants_are_the_same_and_others():
   config = membership.with_held_out(
       tiny_runs.maml_config(), 9
