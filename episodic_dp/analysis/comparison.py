@@ -270,7 +270,8 @@ def _epsilon_cell(row: Run, level: str) -> str:
     return "-"
   if stated["epsilon"] == "inf":
     return "none"
-  shown = f"{report.rounded_up(stated['epsilon'])} at {stated['delta']:g}"
+  delta = report.rounded_delta(stated["delta"])
+  shown = f"{report.rounded_up(stated['epsilon'])} at {delta}"
   if stated["steps"] != row["steps"]:
     shown += f" (of {stated['steps']} steps)"
   return shown

@@ -165,7 +165,7 @@ def _stated(
   stated = [g for g in guarantees.values() if g["epsilon"] != "inf"]
   lines = [
       f"{what}: epsilon = {report.rounded_up(float(g['epsilon']))} at delta ="
-      f" {g['delta']:g} ({g['neighbours']}, of {of})"
+      f" {report.rounded_delta(g['delta'])} ({g['neighbours']}, of {of})"
       for g in stated
   ] or [f"{what}: no privacy guarantee"]
   return [*lines, *map("  {}".format, report.stated_caveats(stated))]

@@ -89,7 +89,8 @@ def write(
   guarantees = done.statement["guarantees"]
   for level, stated in guarantees.items():
     epsilon = report.rounded_up(float(stated["epsilon"]))
-    print(f"  {level}: epsilon = {epsilon} at delta = {stated['delta']:g}")
+    delta = report.rounded_delta(stated["delta"])
+    print(f"  {level}: epsilon = {epsilon} at delta = {delta}")
   for level in done.statement["no_guarantee"]:
     print(f"  {level}: no guarantee")
   for caveat in report.stated_caveats(guarantees.values()):

@@ -175,7 +175,8 @@ def _guarantees(statement: Mapping[str, Any]) -> list[str]:
         [
             (
                 level, report.rounded_up(float(g["epsilon"])),
-                f"{g['delta']:g}", g["neighbours"], g["accountant"], g["steps"],
+                report.rounded_delta(g["delta"]), g["neighbours"],
+                g["accountant"], g["steps"],
             )
             for level, g in finite.items()
         ],

@@ -397,6 +397,7 @@ def summary(spec: federation_lib.Spec, result: Learned) -> str:
   if math.isfinite(epsilon):
     lines.append(
         "  every row, whichever client holds it: epsilon"
-        f" {report.rounded_up(epsilon)} at delta {delta:g}"
+        f" {report.rounded_up(epsilon)} at delta"
+        f" {report.rounded_delta(delta)}"
     )
   return "\n".join(lines)

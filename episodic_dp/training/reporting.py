@@ -157,7 +157,8 @@ def guarantee_lines(
     else:
       lines.append(
           f"  {level:<{width}}  epsilon = {report.rounded_up(g.epsilon)} at"
-          f" delta = {g.delta:g} after step {steps} ({g.neighbours})"
+          f" delta = {report.rounded_delta(g.delta)} after step {steps}"
+          f" ({g.neighbours})"
       )
   lines += [
       f"  {level:<{width}}  no guarantee (why: no_guarantee in {GUARANTEE})"

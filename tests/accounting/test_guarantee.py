@@ -82,6 +82,23 @@ def test_epsilon_is_rounded_up(epsilon, text):
   assert "e" not in shown.lower()
 
 
+@pytest.mark.parametrize(
+    "delta,text",
+    [(1e-5, "1e-05"), (0.0049205906, "0.0049206"), (0.0, "0"), (1.0, "1"),
+     (1.0000001e-6, "1.00001e-06"), (0.00082938019, "0.000829381")],
+)
+def test_delta_is_rounded_up(delta, text):
+  assert report.rounded_delta(delta) == text
+  assert f"at delta {text} (" in str(
+      dataclasses.replace(guarantee(), delta=delta)
+  )
+
+
+def test_a_lower_bound_is_rounded_down():
+  assert report.rounded_down(1.23458) == "1.234"
+  assert float(report.rounded_down(0.0)) == 0
+
+
 def test_no_level_with_a_guarantee_says_why():
   h = plans.tree("class image", 10, 20)
   p = plans.sampling(5, 2, way=5, shot=1, query=1, form="independent", tasks=4)
