@@ -6,6 +6,7 @@ that could make two labels one, or one label two.
 
 from collections.abc import Callable, Iterable, Sequence
 import contextlib
+import re
 from typing import Any
 import unicodedata
 
@@ -25,6 +26,13 @@ _KINDS: dict[str, tuple[type, ...]] = {
 }
 _MISSING = ("nan", "NaN", "<NA>", "NaT")
 _LONGEST = 120  # Characters of a name in a message.
+# Letters and marks that show nothing, such as the selector of an emoji's form,
+# and those that show a blank. Python counts both as printable.
+_UNSEEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\ufe00-\ufe0f"
+    "\U000e0100-\U000e01ef]"
+)
+_BLANK = re.compile("[\u2800\u3164\uffa0]")
 
 Where = Callable[[int], str]  # Position of a label -> its place, for messages.
 
@@ -124,10 +132,10 @@ def check_names(where: Where, names: Sequence[str]) -> None:
   """
   found: dict[str, str] = {}
   for name in dict.fromkeys(names):
-    form = unicodedata.normalize("NFC", name)
+    form = _BLANK.sub(" ", _UNSEEN.sub("", name))
     if not form.isprintable():
       form = "".join(c for c in form if unicodedata.category(c) != "Cf")
-    form = " ".join(form.split())
+    form = " ".join(unicodedata.normalize("NFC", form).split())
     if form in _MISSING:
       raise DataError(
           f"{where(names.index(name))} is {name!r}, as missing values are"

@@ -362,6 +362,12 @@ E_ACUTE = ("Jos\u00e9", "Jose\u0301")
         (["ann", "ann \u200b"], r"is 'ann \\u200b'.* in invisible characters"),
         (["\u05d0\u200f", "\u05d0"], r"u200f' and row 1 .* invisible"),
         (["\ufeffann", "ann"], "invisible"),
+        (["\u2764", "\u2764\ufe0f"], r"'\\u2764\\ufe0f'.* invisible"),
+        (["ann", "an\u034fn"], r"'an\\u034fn'.* invisible"),
+        (["\u845b", "\u845b\U000e0100"], "invisible"),
+        (["\u00e9", "e\u200d\u0301"], "Unicode form"),
+        (["ann", "ann\u3164"], r"'ann\\u3164', which differ only in blanks"),
+        (["a b", "a\u2800b"], "differ only in blanks"),
         ({"x"}, r"'a' are no array \(a set\)"),
     ],
 )
