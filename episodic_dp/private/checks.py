@@ -144,6 +144,25 @@ def _check_rows(dataset: dataset_lib.Dataset) -> None:
         " build the hierarchy with copies=True, and give most_copies if the"
         " copies are counted"
     )
+  most, primary = hierarchy.holders(-1), hierarchy.levels[0]
+  if most > 1:
+    owners = np.arange(hierarchy.num_units(0))
+    for k in range(1, hierarchy.depth):
+      owners = np.repeat(owners, hierarchy.child_counts(k))
+    _, first, times = np.unique(
+        owners * available + rows, return_index=True, return_counts=True
+    )
+    row = counts.argmax()
+    if times.max() > 1:
+      row = rows[first[times.argmax()]]
+    if counts[row] > most or times.max() > 1:
+      raise UnsoundPlanError(
+          f"most_copies {most} of level '{hierarchy.levels[-1]}' is for records"
+          f" that up to {most} units of level '{primary}' hold, each once, and"
+          f" row {row} of the images is {counts[row]} leaves of"
+          f" {np.unique(owners[rows == row]).size} such units: state the true"
+          " count, and give no unit a record twice"
+      )
 
 
 def _check_examples(

@@ -329,6 +329,27 @@ def test_records_that_recur_must_be_called_copies(make_run, rows):
   assert callable(run.step(SGD))
 
 
+def test_records_recur_no_more_often_than_stated(make_run):
+  run = make_run()  # Eight participants of nine leaves.
+
+  def stating(most, rows):
+    run.dataset.rows = rows
+    run.dataset.hierarchy = dataclasses.replace(
+        run.dataset.hierarchy, most_copies=(1, 0, most)
+    )
+    return run.step
+
+  shared = lambda leaf: leaf % 18  # Each by every second participant.
+  assert callable(stating(4, shared)(SGD))
+  for most, rows, text in (
+      (3, shared, "row 0 of the images is 4 leaves of 4 such units"),
+      (2, lambda leaf: leaf // 2, "row 0 .* is 2 leaves of 1 such units"),
+  ):
+    step = stating(most, rows)
+    assert_refused(plan.UnsoundPlanError, text, step, SGD)
+  assert callable(stating(0, shared)(SGD))  # Images have no guarantee.
+
+
 def test_a_model_of_another_way_is_named(make_run):
   learner = learners.MAML(models.mlp(7, (), (4, 4, 1)))
   with pytest.raises(plan.PlanError, match=r"\(3, 7\).*way=3"):
