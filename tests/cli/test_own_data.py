@@ -296,3 +296,14 @@ def test_a_protected_unit_is_in_no_public_part(tmp_path, caplog):
     writer, *others = caplog.messages
     assert "4 of the units of level 'writer'" in writer
     assert [" ".join(text.split()[:5]) for text in others] == [*names]
+
+
+def test_equal_names_of_protected_units_are_told_of_public_parts(
+    tmp_path, caplog
+):
+  sizes = {f"w{w}/g{g}": 3 for w in range(3) for g in range(6)}
+  root = own_images.tree(tmp_path / "writers", sizes)
+  config = preset(f"{LEVELS},way=2").replace({"privacy_unit": "glyph"})
+  config.resolved(root)  # One writer in each part.
+  (text,) = [m for m in caplog.messages if "names for" in m]
+  assert text.startswith("6 names for 18 units of level 'glyph'")

@@ -181,7 +181,8 @@ def _check_protected(found: Survey, protected: str) -> None:
   """Refuse a unit of the protected level in training and in a public part.
 
   Its examples in validation or test would be published without noise. Of other
-  levels this is a warning, and so are equal names of protected units.
+  levels this is a warning, and so are equal names of protected units, of which
+  one may be public.
   """
   levels = found.listing.levels
   copies = found.hierarchies["train"].copies
@@ -203,11 +204,12 @@ def _check_protected(found: Survey, protected: str) -> None:
           len(shared), level, found.listing.source,
       )
     names = {path[-1] for path in train}
-    if level == protected and len(names) < len(train) and not copies:
+    named = {path for path in train.union(*public) if path[-1] in names}
+    if level == protected and len(names) < len(named) and not copies:
       logging.warning(
           "%d names for %d units of level '%s' of %s: a guarantee for one %s"
           " covers it in one '%s'; add %s if equal names are one",
-          len(names), len(train), level, found.listing.source, level,
+          len(names), len(named), level, found.listing.source, level,
           levels[k - 1], rows_lib.written(crossing=level),
       )
 
