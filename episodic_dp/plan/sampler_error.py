@@ -127,7 +127,7 @@ class _Limits(NamedTuple):
 
   Attributes:
     capacity: the largest possible count.
-    error: total variation from the true binomial.
+    error: total variation from the true binomial, also with a child less.
     unmatched: see `_unmatched`.
   """
 
@@ -145,7 +145,9 @@ def _limits(
   for n in np.unique(hierarchy.child_counts(k)).tolist():
     table = binomial_table(n, float(stage.rate(n)))
     capacity = max(capacity, table.capacity)
-    error = max(error, table.error)
+    # A neighbour may have one child less, and its table other ends.
+    fewer = binomial_table(max(n - 1, 0), float(stage.rate(n)))
+    error = max(error, table.error, fewer.error)
     unmatched = max(unmatched, _unmatched(stage, n, table))
   return _Limits(capacity, error, unmatched)
 

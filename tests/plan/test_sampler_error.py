@@ -115,6 +115,15 @@ def test_every_draw_is_counted():
   )
 
 
+def test_the_error_is_that_of_a_neighbours_table_too():
+  """One child less may cut off one count more, hundreds of times as likely."""
+  own, fewer = (sampler_error.binomial_table(n, 0.001) for n in (23, 22))
+  assert own.capacity == fewer.capacity + 1
+  assert fewer.error > 500 * own.error
+  error = sampler_error.sampling_error(*poisson((23, 2, 1), 0.001))
+  assert error.tails >= fewer.error
+
+
 def test_error_grows_with_slots_stages_and_tasks():
   h = plans.tree("class image", 50, 20)
   episode = plan.Episode(
