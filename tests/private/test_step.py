@@ -339,7 +339,9 @@ def test_records_recur_no_more_often_than_stated(make_run):
     )
     return run.step
 
-  shared = lambda leaf: leaf % 18  # Each by every second participant.
+  def shared(leaf):
+    return leaf % 18  # Each by every second participant.
+
   assert callable(stating(4, shared)(SGD))
   for most, rows, text in (
       (3, shared, "row 0 of the images is 4 leaves of 4 such units"),
