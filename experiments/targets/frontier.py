@@ -75,8 +75,8 @@ or a third of the rate, gain nothing with one image and no more than keys differ
 with five. Twenty classes take 2.5 times as long. (For Omniglot they gained: see
 Table 3.) Seven images take 2.4 times as long and gain 0.2 points with one image
 and 0.6 with five; in runs of Table 3's length they gain more, and it takes them
-for CIFAR-FS. Their commit ends in "-dirty": the tree had a change that these runs
-did not use.
+for CIFAR-FS. Their commit ends in "-dirty": the tree had a change that these
+runs did not use.
 
 Rows of version 2.0 begin with random weights, or with the start of 2.0, where
 training only scales and shifts gains less than training all weights. Training

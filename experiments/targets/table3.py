@@ -425,8 +425,8 @@ images of a class, in 38 minutes of a core a key.
 
 CIFAR-FS has rows of three images of a class, 34 minutes of a core a key, and of
 seven, 88 minutes. On validation tasks of one image the first key ended at
-47.2 % with three and at 48.0 % with seven, so Table 3 takes seven. More steps of
-fewer tasks gain nothing at the same ε: 1000 steps of 400 tasks with three
+47.2 % with three and at 48.0 % with seven, so Table 3 takes seven. More steps
+of fewer tasks gain nothing at the same ε: 1000 steps of 400 tasks with three
 images took as long as 500 of 800 and ended at 46.8 %.
 
 The means are over keys; "± " is the 95 % interval over 600 test tasks, which
