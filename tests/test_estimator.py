@@ -87,7 +87,7 @@ def test_adapts_to_classes_of_any_name_and_number(fitted):
   names = np.array(["a", "b", "c", "d"])[labels]
   model.adapt(features[:40], names[:40])
   assert set(model.predict(features[40:])) <= {*names}
-  assert model.score(features[40:], names[40:]) > 0.9  # Far apart.
+  assert model.score(features[40:], names[40:]) > 0.8  # Chance is 1/4.
 
 
 @once
@@ -97,7 +97,7 @@ def test_labels_are_compared_with_those_of_adapt(fitted):
   big = 2**60 + labels.astype(object)
   for names, other in ((labels, text), (text, labels), (big, labels > 0)):
     right = model.adapt(features[:40], names[:40]).score(features, names)
-    assert right > 0.9
+    assert right > 0.8
     for same in (names[:, None], [[name] for name in names]):
       assert model.score(features, same) == right
       model.adapt(features[:40], same[:40])
