@@ -6,8 +6,8 @@ r"""Run benchmarks, and write their numbers next to their targets.
   python -m experiments.benchmarks --write
 
 Each writes DIR/NAME.json; several run in separate processes. --write fills the
-table of README.md from the JSON files in this folder (use it as --out of the
-runs that count).
+table of README.md from the JSON files in this folder. Copy those that count to
+it when all have ended: each names the commit, "-dirty" if a file has changed.
 """
 
 from collections.abc import Sequence
@@ -122,8 +122,11 @@ def measure(name: str, *, smoke: bool) -> dict[str, Any]:
       "load_after": round(os.getloadavg()[0], 2),
       "took_seconds": round(time.perf_counter() - began, 1),
   }
+  # Lazy import, after the description: runs need JAX, not every benchmark does.
+  from experiments import runs
+
   return {
-      "machine": described,
+      "machine": described | {"code": runs.code()},
       "options": dataclasses.asdict(options),
       **dataclasses.asdict(found),
   }

@@ -35,14 +35,16 @@ def render(folder: pathlib.Path = FOLDER, names: Sequence[str] = ()) -> str:
     machine = result["machine"]
     loads = [machine[k] for k in ("load", "load_after") if k in machine]
     load = ", ".join(f"{value:.1f}" for value in loads) or "-"
-    machines.append((path.stem, machine["device"], machine["cpus"], load))
+    code = machine.get("code", "-")
+    machines.append((path.stem, machine["device"], machine["cpus"], load, code))
   head = ("what", "target", "measured", "reached", "benchmark")
   shown = []
   for table in filter(None, (rows, growing)):
     table.sort(key=lambda row: row[head.index("reached")] != _REACHED[False])
     shown.append(tables.markdown(head, table))
   where = tables.markdown(
-      ("benchmark", "device", "CPUs", "load before and after"), machines
+      ("benchmark", "device", "CPUs", "load before and after", "code"),
+      machines,
   )
   return "\n\n".join([*shown, where]) + "\n"
 
