@@ -118,6 +118,23 @@ def jit(function: Callable[..., Any], **options: Any) -> Any:
   return jax.jit(function, compiler_options=chosen, **options)
 
 
+def jit_init(init: Callable[[jax.Array], Any]) -> Callable[[jax.Array], Any]:
+  """Return an initialisation by key, compiled as by `jit` when it is called.
+
+  Eager initialisation of a network takes seconds. Within another program it is
+  a part of that one.
+  """
+  compiled, inner = functools.cache(functools.partial(jit, init)), jax.jit(init)
+
+  def call(key: jax.Array) -> Any:
+    if isinstance(key, jax.core.Tracer):
+      return inner(key)
+    with jax.ensure_compile_time_eval():
+      return compiled()(key)
+
+  return call
+
+
 def use_all_cores() -> None:
   """Let JAX see every core of a CPU as a device, at most 8.
 

@@ -3,6 +3,7 @@
 import os
 
 import jax
+import numpy as np
 import pytest
 
 from episodic_dp import backends
@@ -82,6 +83,22 @@ def test_who_computed_before_is_told_once_what_to_call():
   assert devices == 1 and len(reported) == 1
   assert "call episodic_dp.use_all_cores() before anything else" in reported[0]
   assert "private.Compute(mesh=None)" in reported[0]
+
+
+def test_an_initialisation_has_the_same_bits_alone_and_within_a_program():
+  key = jax.random.key(3)
+  init = backends.jit_init(
+      lambda key: jax.random.truncated_normal(key, -2, 2, (5,))
+  )
+  alone = np.asarray(init(key))
+  for within in (
+      jax.jit(init)(key),
+      jax.jit(lambda: init(key))(),
+      jax.jit(lambda: init(jax.random.key(3)))(),
+      jax.vmap(init)(key[None])[0],
+  ):
+    assert np.array_equal(within, alone)
+  assert jax.eval_shape(init, key).shape == (5,)
 
 
 class Config:

@@ -67,7 +67,7 @@ from episodic_dp.run import Run
 LEAST_SCORE = 5.0  # Effective steps below which a warning says so.
 _TASKS = 256  # Tasks whose gradients are compared.
 _WARM_STEPS = 10
-_AT_ONCE = 64  # Tasks of a step of the warm start.
+_AT_ONCE = 64  # Tasks of a step of the warm start, and of one program.
 _TASK_TIMES = (1 / 4, 1 / 2, 2, 4)  # Of the tasks a step of the config.
 _QUERY_TIMES = (4, 2)  # Of its queries.
 _CLIP_TIMES = (1, 1 / 4, 1 / 16)  # Of its clip norm.
@@ -120,7 +120,7 @@ def clipped_sums(
   """
   norms = jnp.asarray(clip_norms, jnp.float32)[:, None]
 
-  @functools.partial(jax.jit, static_argnums=(3, 4))
+  @functools.partial(backends.jit, static_argnums=(3, 4))
   def sums(params, keys, images, episode, targets):
     def add(totals, task):
       key, images = task
@@ -144,10 +144,15 @@ def clipped_sums(
     )[0]
 
   def of_tasks(tasks, params):
-    images = jnp.asarray(tasks.images[tasks.rows])
-    return jax.device_get(
-        sums(params, tasks.keys, images, tasks.episode, tasks.targets)
-    )
+    parts = []
+    for first in range(0, len(tasks.rows), _AT_ONCE):
+      some = slice(first, first + _AT_ONCE)
+      images = jnp.asarray(tasks.images[tasks.rows[some]])
+      parts.append(jax.device_get(
+          sums(params, tasks.keys[some], images, tasks.episode, tasks.targets)
+      ))
+    totals, squares = zip(*parts)
+    return sum(totals), sum(squares)
 
   return of_tasks
 

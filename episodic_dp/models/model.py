@@ -19,6 +19,7 @@ from jax import lax
 import jax.numpy as jnp
 import numpy as np
 
+from episodic_dp import backends
 from episodic_dp import options
 from episodic_dp.errors import RunError
 from episodic_dp.errors import UnsoundPlanError
@@ -289,8 +290,7 @@ def checked(model: Model, input_shape: tuple[int, ...]) -> Model:
     RunError: logits that are not [n, way], or mixes_examples=False for a
       network that mixes them.
   """
-  # Compiled: eager initialisation of a network takes seconds.
-  model = model._replace(init=jax.jit(model.init))
+  model = model._replace(init=backends.jit_init(model.init))
   examples = jax.ShapeDtypeStruct((2, *input_shape), jnp.float32)
   logits = jax.eval_shape(model.apply, model.shapes, examples)
   if getattr(logits, "ndim", 0) != 2 or logits.shape[0] != 2:

@@ -23,6 +23,7 @@ import numpy as np
 import safetensors.numpy
 
 from episodic_dp import _validate
+from episodic_dp import backends
 from episodic_dp import foreign
 from episodic_dp import options
 from episodic_dp.errors import DataError
@@ -194,7 +195,7 @@ def start_from(
   def whole(params: Params) -> Params:
     return of_names(shapes, frozen | by_name(params))
 
-  model = model._replace(init=jax.jit(init), start=digest(weights))
+  model = model._replace(init=backends.jit_init(init), start=digest(weights))
   if trained == "all":
     return model
   return _around(model, whole)

@@ -152,22 +152,34 @@ def sample_tasks(
   backends.ask_for_cores()
   sample_key, label_key = jax.random.split(jax.random.key(seed))
 
-  @jax.jit
-  def rows(keys: jax.Array) -> jax.Array:
-    def one(key: jax.Array) -> jax.Array:
-      indices, mask = sampling.sample(key, hierarchy, plan, step=0)
-      tasks, _ = sampling.task_indices(indices, mask, hierarchy, plan)
-      return dataset.rows(tasks[0])
-
-    return jax.vmap(one)(keys)
-
+  # Compiled once for each tree, plan and count.
+  sample = backends.jit(_sample_leaves, static_argnames=("hierarchy", "plan"))
+  leaves = sample(
+      jax.random.split(sample_key, count), hierarchy=hierarchy, plan=plan
+  )
   return Tasks(
       images=dataset.images,
-      rows=np.asarray(rows(jax.random.split(sample_key, count))),
+      rows=np.asarray(dataset.rows(leaves)),
       keys=jax.random.split(label_key, count),
       episode=plan.task_form,
       targets=dataset.targets,
   )
+
+
+def _sample_leaves(
+    keys: jax.Array,
+    *,
+    hierarchy: plan_lib.Hierarchy,
+    plan: plan_lib.SamplingPlan,
+) -> jax.Array:
+  """Return int32[keys, way, shot + query], the leaves of a task a key."""
+
+  def one(key: jax.Array) -> jax.Array:
+    indices, mask = sampling.sample(key, hierarchy, plan, step=0)
+    tasks, _ = sampling.task_indices(indices, mask, hierarchy, plan)
+    return tasks[0]
+
+  return jax.vmap(one)(keys)
 
 
 class Evaluator:

@@ -304,12 +304,15 @@ class _Writer:
       done: int,
       lineage: Sequence[str],
   ):
+    # Lazy import: a fit without a work directory writes no events.
+    from episodic_dp.training import board
+
     self._program, self._place, self._key = program, place, key
     self._released = key.segments[-1].last
     self._checkpoints, self._lineage = checkpoints, list(lineage)
-    self._logs: list[metrics.Lines | metrics.Board] = [
+    self._logs: list[metrics.Lines | board.Board] = [
         metrics.Lines(place.folder / metrics.FILE, keep=done),
-        metrics.Board(place.folder / metrics.TENSORBOARD, done=done),
+        board.Board(place.folder / board.FOLDER, done=done),
     ]
     self._private_logs = []
     if program.diagnostics:

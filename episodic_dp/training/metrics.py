@@ -1,33 +1,22 @@
-"""Metrics of a run: metrics.jsonl, and TensorBoard's events, without times.
+"""Metrics of a run: metrics.jsonl.
 
-metrics.jsonl has one line per step and never repeats a step. The line of step 0
-holds the score of the initial parameters. Every line has the public name of its
-key, so that the steps of a key that was replaced are still charged.
-
-The duration of a step reveals its number of tasks, which is secret. So an
-event's `wall_time` is its step, and an event file is named by the steps done
-before it.
+It has one line per step and never repeats a step. The line of step 0 holds the
+score of the initial parameters. Every line has the public name of its key, so
+that the steps of a key that was replaced are still charged. No line has a time:
+the duration of a step reveals its number of tasks, which is secret.
 """
 
 from collections.abc import Iterable, Mapping
 import contextlib
 import json
-import math
 import os
-import struct
 from typing import Any
-
-from etils import epath
-from tensorboardX import record_writer
-from tensorboardX.proto import event_pb2
-from tensorboardX.proto import summary_pb2
 
 from episodic_dp import plain
 from episodic_dp.output import files
 from episodic_dp.training import workdir as workdir_lib
 
 FILE = workdir_lib.METRICS
-TENSORBOARD = "tensorboard"
 KEY = "key"
 PRIVATE = "private/"  # Prefix of values that no guarantee covers.
 
@@ -91,45 +80,6 @@ class Lines(Appended):
   def add(self, values: Mapping[str, Any]) -> None:
     """Append a line; `values` has the key "step"."""
     self.append(_dump(values).encode())
-
-
-class Board(Appended):
-  """A file of TensorBoard's events.
-
-  Args:
-    folder: receives the file; see `workdir.folder_of`.
-    done: the steps done; later steps of earlier files are hidden.
-  """
-
-  def __init__(self, folder: epath.Path, *, done: int):
-    super().__init__(folder / f"events.out.tfevents.{done:010d}.episodic_dp")
-    self._write(event_pb2.Event(wall_time=done, file_version="brain.Event:2"))
-    start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-    self._write(
-        event_pb2.Event(wall_time=done, step=done + 1, session_log=start)
-    )
-
-  def add(self, values: Mapping[str, Any]) -> None:
-    """Write those values of a step that are finite floats."""
-    found = [
-        summary_pb2.Summary.Value(tag=name, simple_value=value)
-        for name, value in values.items()
-        if isinstance(value, float) and math.isfinite(value)
-    ]
-    summary = summary_pb2.Summary(value=found)
-    step = values["step"]
-    self._write(event_pb2.Event(wall_time=step, step=step, summary=summary))
-
-  def _write(self, event: event_pb2.Event) -> None:
-    """Append a record: its length and bytes, each with a check value."""
-    data = event.SerializeToString()
-    length = struct.pack("<Q", len(data))
-    self.append(
-        length
-        + struct.pack("<I", record_writer.masked_crc32c(length))
-        + data
-        + struct.pack("<I", record_writer.masked_crc32c(data))
-    )
 
 
 def read(path: str | os.PathLike) -> list[dict[str, Any]]:

@@ -53,6 +53,17 @@ def _evaluator():
   return training.Evaluator(_Nearest())
 
 
+def test_tasks_of_another_seed_compile_nothing(caplog):
+  dataset = _dataset()
+  _draw(dataset)
+  with jax.log_compiles():
+    jax.jit(lambda x: x + len(caplog.text))(1.0)
+    assert "Compiling" in caplog.text
+    caplog.clear()
+    _draw(dataset, seed=1)
+  assert "Compiling" not in caplog.text
+
+
 def test_large_images_are_embedded_a_few_at_once():
   seen = []
 

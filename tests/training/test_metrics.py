@@ -6,7 +6,9 @@ import struct
 import pytest
 from tensorboardX.proto import event_pb2
 
+from episodic_dp.training import board as board_lib
 from episodic_dp.training import metrics
+from tests import processes
 
 
 @pytest.mark.parametrize("rest", ["", '{"step": 4, "epsi', "\0\0\n", "[]\n"])
@@ -32,9 +34,18 @@ def _events(path):
   return found
 
 
+def test_training_is_imported_without_the_writer_of_events():
+  # It loads PyTorch, if that is installed.
+  done = processes.python(
+      "-c", "import sys, episodic_dp.training; print(*sys.modules)"
+  )
+  assert "episodic_dp.training" in done.stdout.split(), done.stderr
+  assert "tensorboardX" not in done.stdout.split()
+
+
 def test_events_have_steps_for_times(tmp_path):
   for done in (0, 3):
-    board = metrics.Board(tmp_path, done=done)
+    board = board_lib.Board(tmp_path, done=done)
     board.add({"step": done + 1, "epsilon": 0.5, "worst": float("inf")})
     board.close()
   first, second = map(_events, sorted(tmp_path.iterdir()))
