@@ -62,7 +62,7 @@ _MODELS: tuple[_Model, ...] = (
         plain=dict(rate=0.00064, steps=3125),
     ),
 )
-# The kind of clipping of the paper's learner, which is the preset's.
+# Kinds of clipping for the paper's learner; the preset has this learner.
 _CLIPPING = {
     "quantile": {
         "mechanism.clip_norm": 15.0,
@@ -71,7 +71,7 @@ _CLIPPING = {
         "mechanism.clip_rate": 0.2,
         "mechanism.count_noise": 20.0,
     },
-    # The paper's: the 90th percentile of the norms of the last two steps.
+    # The paper's: the 90th percentile of the norms of two steps at full scale.
     "percentile": {
         "mechanism.clip_norm": 30.0,  # It only falls.
         "mechanism.clipping": "percentile_window",
